@@ -1,0 +1,1 @@
+"""Experiments, run from a checkout: `python -m experiments.run`."""

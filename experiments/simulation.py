@@ -1,0 +1,52 @@
+"""Simulation: one run in frozen objects, ready to be carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
+from testbed.core.records import RunRecord
+from testbed.sim.latency import LatencyModel
+from testbed.sim.world import simulate
+from testbed.workloads import Workload
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A workload, the replicas that serve it, and the policies; each run makes new policies.
+
+    kv_bytes_per_token: over all cards of a replica.
+    """
+
+    workload: Workload
+    cache: CacheConfig
+    scheduler: SchedulerConfig
+    policy: Callable[[], SchedulingPolicy]
+    eviction: Callable[[], EvictionPolicy]
+    routing: Callable[[], RoutingPolicy]
+    latency: LatencyModel
+    kv_bytes_per_token: int
+    replicas: int = 1
+    record_decisions: bool = False
+
+    def run(self, progress: Callable[[int], None] | None = None) -> RunRecord:
+        """Serve the workload; `progress` hears how many requests have left."""
+        record = simulate(
+            self.workload,
+            cache=self.cache,
+            scheduler=self.scheduler,
+            policy=self.policy,
+            eviction=self.eviction,
+            routing=self.routing(),
+            latency=self.latency,
+            replicas=self.replicas,
+            record_decisions=self.record_decisions,
+            progress=progress,
+        )
+        counters = {
+            "bytes_per_page": self.kv_bytes_per_token * self.cache.page_size,
+            "skipped_lines": self.workload.skipped_lines,
+        }
+        return record._replace(counters={**record.counters, **counters})

@@ -1,0 +1,170 @@
+"""Admission reserve: how much memory a newcomer must leave to what already runs.
+
+All counts are pages. "Room" is what is free or evictable once the newcomer's own cached prefix is
+locked. A sequence takes the pages of its whole prompt when it is admitted, and those of its output
+one by one; the last output token's KV is never computed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from itertools import accumulate
+
+from testbed.core.config import SchedulerConfig
+from testbed.core.prefix_cache import PrefixCache
+from testbed.core.request import Sequence
+
+
+def lifetime_pages(sequence: Sequence, page_size: int) -> int:
+    """Pages the sequence holds at most, its declared output limit taken at its word."""
+    tokens = sequence.num_prompt_tokens + sequence.request.max_new_tokens - 1
+    return -(-tokens // page_size)
+
+
+class Reserve(ABC):
+    """Decides whether a newcomer fits; hears what the running sequences take and give back."""
+
+    steady: bool = False
+    """Whether a newcomer that does not fit cannot fit before a running sequence leaves."""
+
+    def __init__(self, cache: PrefixCache) -> None:
+        self._cache = cache
+
+    @abstractmethod
+    def fits(self, sequence: Sequence, cached: int, running: Collection[Sequence]) -> bool:
+        """Whether the sequence may run with `cached` tokens of its prefix taken from the cache."""
+
+    def on_admit(self, sequence: Sequence) -> None:
+        """The sequence holds its prompt's pages now."""
+
+    def on_take(self, count: int) -> None:
+        """Running sequences took pages for their output."""
+
+    def on_leave(self, sequence: Sequence) -> None:
+        """The sequence finished or was preempted; it still holds its pages."""
+
+    def on_decode_steps(self, count: int) -> None:
+        """`count` steps with decode rows were scheduled."""
+
+    def on_preempt(self, running: Collection[Sequence]) -> None:
+        """Memory ran out; `running` is what still runs."""
+
+    def _room(self, sequence: Sequence, cached: int) -> int:
+        cache = self._cache
+        held_back = cache.evictable_match_pages(sequence, cached)
+        return cache.num_free_pages + cache.num_evictable_pages - held_back
+
+    def _need(self, sequence: Sequence, cached: int) -> int:
+        size = self._cache.page_size
+        return lifetime_pages(sequence, size) - cached // size
+
+
+class FullReserve(Reserve):
+    """Keeps every running sequence's whole declared output: nothing is ever preempted."""
+
+    steady = True
+
+    def __init__(self, cache: PrefixCache) -> None:
+        super().__init__(cache)
+        self._promised = 0
+
+    def fits(self, sequence: Sequence, cached: int, running: Collection[Sequence]) -> bool:
+        """Whether the newcomer's lifetime fits beside all that is promised."""
+        return self._need(sequence, cached) <= self._room(sequence, cached) - self._promised
+
+    def on_admit(self, sequence: Sequence) -> None:
+        """Promise the output's pages."""
+        self._promised += lifetime_pages(sequence, self._cache.page_size) - sequence.num_pages
+
+    def on_take(self, count: int) -> None:
+        """A promise was kept."""
+        self._promised -= count
+
+    def on_leave(self, sequence: Sequence) -> None:
+        """What it did not take is no longer promised."""
+        self._promised -= lifetime_pages(sequence, self._cache.page_size) - sequence.num_pages
+
+
+class RatioReserve(Reserve):
+    """Keeps a share of the running sequences' remaining output, as SGLang's new_token_ratio.
+
+    The share starts at reserve_ratio, falls linearly to its floor over reserve_decay_steps decode
+    steps, and is set from the running batch after a preemption: (generated + 20 * n) / (declared + 1).
+    The newcomer itself counts in full. Outputs are clipped to 4096 tokens, as in SGLang 0.5.23.
+    """
+
+    CLIP = 4096
+    RETRACT_STEPS = 20
+
+    def __init__(self, cache: PrefixCache, config: SchedulerConfig) -> None:
+        super().__init__(cache)
+        self._initial = config.reserve_ratio
+        self._floor = config.reserve_ratio_floor
+        self._decay = (config.reserve_ratio - config.reserve_ratio_floor) / config.reserve_decay_steps
+        self._start = self._initial
+        self._steps = 0
+
+    @property
+    def ratio(self) -> float:
+        """The share that is kept now."""
+        return max(self._floor, self._start - self._steps * self._decay)
+
+    def fits(self, sequence: Sequence, cached: int, running: Collection[Sequence]) -> bool:
+        """Whether prompt and clipped output fit beside the kept share of what runs."""
+        size = self._cache.page_size
+        if not running:
+            self._start, self._steps = self._initial, 0
+        remaining = sum(self._remaining(s) for s in running)
+        kept = -(-int(remaining * self.ratio) // size)
+        output = self._remaining(sequence)
+        need = -(-(len(sequence.tokens) + output - 1) // size) - cached // size
+        return need <= self._room(sequence, cached) - kept
+
+    def on_decode_steps(self, count: int) -> None:
+        """Decay."""
+        self._steps += count
+
+    def on_preempt(self, running: Collection[Sequence]) -> None:
+        """Estimate the share anew from what still runs."""
+        generated = sum(s.num_generated_tokens for s in running)
+        declared = sum(s.request.max_new_tokens for s in running)
+        estimate = (generated + self.RETRACT_STEPS * len(running)) / (declared + 1)
+        self._start, self._steps = min(1.0, estimate), 0
+
+    def _remaining(self, sequence: Sequence) -> int:
+        return min(sequence.request.max_new_tokens - sequence.num_generated_tokens, self.CLIP)
+
+
+class PeakReserve(Reserve):
+    """Keeps the worst moment to come (LightLLM's formula, the memory test of the VTC artifact).
+
+    With sequences sorted by remaining output, longest first, memory peaks when one of them
+    finishes: max over i of (pages of the first i) + i * (pages of the i-th's remaining output).
+    """
+
+    def fits(self, sequence: Sequence, cached: int, running: Collection[Sequence]) -> bool:
+        """Whether the peak stays inside the pool."""
+        size = self._cache.page_size
+        extend = -(-len(sequence.tokens) // size) - cached // size
+        own = [(self._growth(s), s.num_pages - s.num_shared_pages) for s in running]
+        own.append((self._growth(sequence), extend))
+        own.sort(reverse=True)
+        held = accumulate(pages for _, pages in own)
+        growing = enumerate(zip(own, held, strict=True), start=1)
+        peak = max(pages + count * growth for count, ((growth, _), pages) in growing)
+        in_use = sum(s.num_pages - s.num_shared_pages for s in running)
+        return peak <= self._room(sequence, cached) + in_use
+
+    def _growth(self, sequence: Sequence) -> int:
+        remaining = sequence.request.max_new_tokens - sequence.num_generated_tokens - 1
+        return -(-remaining // self._cache.page_size)
+
+
+def build_reserve(config: SchedulerConfig, cache: PrefixCache) -> Reserve:
+    """The reserve that the config names."""
+    if config.reserve == "full":
+        return FullReserve(cache)
+    if config.reserve == "ratio":
+        return RatioReserve(cache, config)
+    return PeakReserve(cache)

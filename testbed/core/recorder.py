@@ -1,0 +1,86 @@
+"""Recorder: collects what happens on one replica as columns; used by simulator and engine alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.core.batch import Batch
+from testbed.core.records import STEP_COLUMNS, Columns, columns_of, request_row
+from testbed.core.request import Sequence
+
+if TYPE_CHECKING:
+    from testbed.core.scheduler import Growth, Scheduler
+
+
+class Recorder:
+    """The requests that left one replica, and the steps it made."""
+
+    def __init__(self, replica: int, scheduler: Scheduler) -> None:
+        self._replica = replica
+        self._scheduler = scheduler
+        self._requests: list[tuple[Any, ...]] = []
+        self._steps: list[tuple[Any, ...]] = []
+        self._runs: list[tuple[tuple[Any, ...], npt.NDArray[np.float64], list[Growth]]] = []
+
+    def left(self, sequence: Sequence) -> None:
+        """A sequence finished or was refused."""
+        self._requests.append(request_row(sequence, self._replica))
+
+    def step(self, batch: Batch, start: float, end: float) -> None:
+        """A step was scheduled (and takes its result for granted): call before commit."""
+        scheduler = self._scheduler
+        cache = scheduler.cache
+        self._steps.append(
+            (
+                self._replica,
+                batch.step,
+                start,
+                end,
+                batch.shape.decode_rows,
+                batch.shape.prefill_rows,
+                batch.shape.prefill_tokens,
+                len(scheduler.waiting),
+                len(scheduler.running),
+                cache.num_free_pages,
+                cache.num_evictable_pages,
+                cache.num_locked_pages,
+                scheduler.evicted_pages,
+            )
+        )
+
+    def repeats(self, times: npt.NDArray[np.float64], growth: list[Growth]) -> None:
+        """The newest step was repeated: from times[0] to times[1], and so on.
+
+        Nothing but time and pages changed meanwhile; `growth` says where pages were taken, counted
+        from the repeated step.
+        """
+        if len(times) > 1:
+            self._runs.append((self._steps[-1], times, growth))
+
+    def requests(self) -> list[tuple[Any, ...]]:
+        """Rows of REQUEST_COLUMNS, in the order of leaving."""
+        return self._requests
+
+    def steps(self) -> Columns:
+        """All steps by STEP_COLUMNS, in step order."""
+        single = columns_of(self._steps, STEP_COLUMNS)
+        if not self._runs:
+            return single
+        counts = np.array([len(times) - 1 for _, times, _ in self._runs])
+        repeated = columns_of([first for first, _, _ in self._runs], STEP_COLUMNS)
+        run = {name: np.repeat(values, counts) for name, values in repeated.items()}
+        starts = np.concatenate(([0], np.cumsum(counts)))
+        run["step"] += np.arange(1, starts[-1] + 1) - np.repeat(starts[:-1], counts)
+        run["start_s"] = np.concatenate([times[:-1] for _, times, _ in self._runs])
+        run["end_s"] = np.concatenate([times[1:] for _, times, _ in self._runs])
+        run["evicted_pages"][:] = 0
+        for (_, _, growth), start, end in zip(self._runs, starts[:-1], starts[1:], strict=True):
+            for offset, free, evictable, evicted in growth:
+                run["free_pages"][start + offset - 1 : end] = free
+                run["evictable_pages"][start + offset - 1 : end] = evictable
+                run["evicted_pages"][start + offset - 1] = evicted
+        order = np.argsort(np.concatenate((single["step"], run["step"])))
+        return {name: np.concatenate((single[name], run[name]))[order] for name in STEP_COLUMNS}

@@ -1,0 +1,209 @@
+"""Request: what a client asks, immutable. Sequence: the life of one request on one replica."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from testbed.core.policy import SequenceView
+
+Tokens = npt.NDArray[np.int32]
+EMPTY_TOKENS: Tokens = np.empty(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """One prompt, what may be generated from it, and the hints that policies may use.
+
+    prompt: int32 token ids. output: the tokens the model will produce where they are known in
+    advance (traces, simulation); None where a real model decides. Policies never see it.
+    max_new_tokens: the declared limit, at least 1; the default is the length of `output`.
+    arrival: seconds since the start of the run. Namespaces never share cached pages.
+    """
+
+    id: int
+    prompt: Tokens
+    output: Tokens | None = None
+    max_new_tokens: int = 0
+    arrival: float = 0.0
+    client: str = "default"
+    weight: float = 1.0
+    priority: int = 0
+    namespace: str = ""
+    program: str | None = None
+    turn: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.prompt) == 0:
+            raise ValueError(f"request {self.id}: prompt is empty; at least one token is needed")
+        if self.max_new_tokens == 0 and self.output is not None:
+            object.__setattr__(self, "max_new_tokens", len(self.output))
+        if self.max_new_tokens < 1:
+            raise ValueError(
+                f"request {self.id}: max_new_tokens is {self.max_new_tokens}; at least 1 is needed"
+            )
+        if not self.weight > 0:
+            raise ValueError(f"request {self.id}: weight is {self.weight}; it must be positive")
+
+
+class State(Enum):
+    """Where a sequence stands on its replica."""
+
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    RUNNING = "running"
+    FINISHED = "finished"
+    REFUSED = "refused"
+
+
+class Sequence:
+    """The state of one request on one replica; only the Scheduler and the PrefixCache write to it.
+
+    The page table, and who owns what in it::
+
+        pages:  | tree's, locked by us | ours, not yet published | unused |
+                0              num_tree_pages              num_pages
+
+    `num_computed_tokens` counts tokens whose KV exists. While decoding it is one less than the
+    number of known tokens: the newest token's KV is computed when it is fed back.
+    """
+
+    __slots__ = (
+        "admitted_step",
+        "admitted_time",
+        "cache_handle",
+        "chunk_reread_tokens",
+        "decode_spans",
+        "finish_time",
+        "first_token_time",
+        "generated",
+        "index",
+        "lost_tokens",
+        "match_handle",
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_generated_tokens",
+        "num_matched_tokens",
+        "num_output_tokens",
+        "num_pages",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "num_recomputed_tokens",
+        "num_rehit_tokens",
+        "num_shared_pages",
+        "num_tree_pages",
+        "pages",
+        "queue_next",
+        "queue_previous",
+        "refusal",
+        "request",
+        "routed_match_tokens",
+        "span_start",
+        "state",
+        "tokens",
+        "view",
+    )
+
+    request: Request
+    index: int
+    """Arrival order on this replica; breaks every tie."""
+    state: State
+    view: SequenceView
+    tokens: Tokens
+    """What a prefill must compute: the prompt, after a preemption also what was generated."""
+    generated: list[int] | None
+    """Generated token ids where a real model chose them; None where request.output is the script."""
+    num_prompt_tokens: int
+    num_output_tokens: int
+    """When to stop: the scripted length where there is one, else max_new_tokens."""
+    num_generated_tokens: int
+    num_computed_tokens: int
+    num_cached_tokens: int
+    """Prompt tokens found in the cache at the first admission: the numerator of the hit rate."""
+    num_rehit_tokens: int
+    """Tokens found in the cache at re-admissions after preemption; never part of the hit rate."""
+    num_recomputed_tokens: int
+    """Tokens whose KV was computed again after a preemption threw it away."""
+    chunk_reread_tokens: int
+    """Sum over continuing chunks of the tokens that earlier chunks of this prefill computed."""
+    routed_match_tokens: int
+    """What the router's replica had cached for the prompt when the request was dispatched."""
+    num_matched_tokens: int
+    """While waiting: how many leading tokens the cache holds now, in whole pages, uncapped."""
+    num_pages: int
+    num_tree_pages: int
+    num_shared_pages: int
+    """Pages that the newest admission found in the cache."""
+    num_preemptions: int
+    lost_tokens: int
+    """Tokens whose KV the newest preemption dropped."""
+    pages: npt.NDArray[np.int32]
+    cache_handle: Any
+    match_handle: Any
+    admitted_step: int
+    admitted_time: float
+    first_token_time: float
+    finish_time: float
+    decode_spans: list[tuple[int, int]]
+    """(first, last) step of each unbroken run of token production; one unless preempted."""
+    span_start: int
+    """First step of the run that is going on; -1 if none is."""
+    refusal: str | None
+    queue_next: Sequence | None
+    queue_previous: Sequence | None
+
+    def __init__(self, request: Request, index: int) -> None:
+        self.request = request
+        self.index = index
+        self.state = State.WAITING
+        self.tokens = request.prompt
+        self.num_prompt_tokens = len(request.prompt)
+        if request.output is None:
+            self.generated = []
+            self.num_output_tokens = request.max_new_tokens
+        else:
+            self.generated = None
+            self.num_output_tokens = min(len(request.output), request.max_new_tokens)
+        self.num_generated_tokens = 0
+        self.num_computed_tokens = 0
+        self.num_cached_tokens = 0
+        self.num_rehit_tokens = 0
+        self.num_recomputed_tokens = 0
+        self.chunk_reread_tokens = 0
+        self.routed_match_tokens = 0
+        self.num_matched_tokens = 0
+        self.num_pages = 0
+        self.num_tree_pages = 0
+        self.num_shared_pages = 0
+        self.num_preemptions = 0
+        self.lost_tokens = 0
+        self.pages = EMPTY_TOKENS
+        self.cache_handle = None
+        self.match_handle = None
+        self.admitted_step = -1
+        self.admitted_time = -1.0
+        self.first_token_time = -1.0
+        self.finish_time = -1.0
+        self.decode_spans = []
+        self.span_start = -1
+        self.refusal = None
+        self.queue_next = None
+        self.queue_previous = None
+
+    def output_tokens(self) -> Tokens:
+        """The tokens generated so far, int32[num_generated_tokens]."""
+        if self.generated is not None:
+            return np.array(self.generated, dtype=np.int32)
+        assert self.request.output is not None
+        return self.request.output[: self.num_generated_tokens]
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequence(request={self.request.id}, {self.state.value}, "
+            f"{self.num_prompt_tokens} prompt + {self.num_generated_tokens} generated tokens)"
+        )

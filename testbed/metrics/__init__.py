@@ -1,0 +1,1 @@
+"""Records to numbers: bounds, summaries, fairness, and the run folders that hold them."""

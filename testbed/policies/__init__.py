@@ -1,0 +1,45 @@
+"""Everything a policy author imports: the interface, the outcomes and the views."""
+
+from testbed.core.policy import (
+    NO_BUDGET,
+    NO_MEMORY,
+    Admitted,
+    CacheView,
+    ClientView,
+    Delay,
+    EvictionPolicy,
+    NodeView,
+    Outcome,
+    PolicyError,
+    Proposals,
+    Refuse,
+    ReplicaView,
+    RoutingPolicy,
+    SchedulerView,
+    SchedulingPolicy,
+    SequenceView,
+    WaitingView,
+)
+from testbed.core.request import Request
+
+__all__ = [
+    "NO_BUDGET",
+    "NO_MEMORY",
+    "Admitted",
+    "CacheView",
+    "ClientView",
+    "Delay",
+    "EvictionPolicy",
+    "NodeView",
+    "Outcome",
+    "PolicyError",
+    "Proposals",
+    "Refuse",
+    "ReplicaView",
+    "Request",
+    "RoutingPolicy",
+    "SchedulerView",
+    "SchedulingPolicy",
+    "SequenceView",
+    "WaitingView",
+]

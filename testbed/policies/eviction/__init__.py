@@ -1,0 +1,1 @@
+"""Eviction policies: which unlocked leaf of the radix tree leaves first."""

@@ -1,0 +1,21 @@
+"""Eviction by time: of the last use, or of the insertion."""
+
+from __future__ import annotations
+
+from testbed.core.policy import EvictionPolicy, NodeView
+
+
+class Lru(EvictionPolicy):
+    """Least recently used leaf first. The default of every engine; SGLang's `lru`."""
+
+    def priority(self, node: NodeView, now: int) -> int:
+        """The step of the last admission or insertion that passed."""
+        return node.last_access
+
+
+class Fifo(EvictionPolicy):
+    """Earliest inserted leaf first; SGLang's `fifo`, with both halves of a split keeping the stamp."""
+
+    def priority(self, node: NodeView, now: int) -> int:
+        """The step of the insertion."""
+        return node.created

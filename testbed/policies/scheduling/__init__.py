@@ -1,0 +1,1 @@
+"""Scheduling policies: which waiting sequence is admitted next."""

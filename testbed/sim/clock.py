@@ -1,0 +1,28 @@
+"""Clock: SimPy's environment with events at absolute instants."""
+
+from __future__ import annotations
+
+from heapq import heappush
+
+import simpy
+
+ARRIVALS = 1
+"""Priority of events that make work (SimPy's NORMAL)."""
+STEPS = 2
+"""Priority of step ends: at equal times, arrivals are seen first."""
+
+
+class Clock(simpy.Environment):
+    """Events are placed at the instant itself, as now + (instant - now) may miss it by a rounding,
+    and a run of decode steps must end exactly when its steps one by one would."""
+
+    def at(self, instant: float, priority: int) -> simpy.Event:
+        """An event that happens at `instant`, in seconds and not in the past."""
+        event = simpy.Event(self)
+        self.trigger(event, instant, priority)
+        return event
+
+    def trigger(self, event: simpy.Event, instant: float, priority: int) -> None:
+        """Let a pending event happen at `instant`."""
+        event._ok, event._value = True, None
+        heappush(self._queue, (instant, priority, next(self._eid), event))

@@ -1,0 +1,144 @@
+"""When requests arrive: any workload can be given other arrival times than its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.core.request import Request
+from testbed.workloads.parameters import require_between, require_int, require_positive
+from testbed.workloads.workload import Workload
+
+Times = npt.NDArray[np.float64]
+
+MIN_CV, MAX_CV = 0.001, 100.0
+"""Beyond them gamma gaps lose their meaning to rounding."""
+
+
+class Arrivals(ABC):
+    """A rule that gives the requests of a workload, in their order, new arrival times."""
+
+    @abstractmethod
+    def retime(self, workload: Workload) -> Iterator[Request]:
+        """The workload's requests with arrival times in seconds that never decrease."""
+
+
+@dataclass(frozen=True)
+class TraceArrivals(Arrivals):
+    """The workload's own times, divided by `speedup`."""
+
+    speedup: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_positive(self, "speedup")
+
+    def retime(self, workload: Workload) -> Iterator[Request]:
+        for request in workload:
+            yield replace(request, arrival=request.arrival / self.speedup)
+
+
+class TimedArrivals(Arrivals):
+    """Arrivals that look at the number of requests alone, never at the requests.
+
+    The first k times are the same for any number of requests, and for the same seed the times at
+    two rates differ by the ratio of the rates only: comparisons are paired.
+    """
+
+    @abstractmethod
+    def times(self, count: int) -> Times:
+        """float64[count], seconds, never decreasing."""
+
+    def retime(self, workload: Workload) -> Iterator[Request]:
+        times: list[float] = self.times(len(workload)).tolist()
+        for request, time in zip(workload, times, strict=True):
+            yield replace(request, arrival=time)
+
+
+@dataclass(frozen=True)
+class PoissonArrivals(TimedArrivals):
+    """Independent exponential gaps, `rate` requests per second; the first gap starts at 0."""
+
+    rate: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rate")
+        require_int(self, "seed", 0)
+
+    def times(self, count: int) -> Times:
+        return np.cumsum(gamma_gaps(np.random.default_rng(self.seed), count, 1.0)) / self.rate
+
+
+@dataclass(frozen=True)
+class GammaArrivals(TimedArrivals):
+    """Independent gamma gaps, `rate` requests per second; the first gap starts at 0.
+
+    cv: standard deviation of the gaps over their mean. 1 is Poisson, more is burstier;
+    from 0.001 to 100.
+    """
+
+    rate: float
+    cv: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rate")
+        require_between(self, "cv", MIN_CV, MAX_CV)
+        require_int(self, "seed", 0)
+
+    def times(self, count: int) -> Times:
+        return np.cumsum(gamma_gaps(np.random.default_rng(self.seed), count, self.cv)) / self.rate
+
+
+@dataclass(frozen=True)
+class ConstantArrivals(TimedArrivals):
+    """Equal gaps, `rate` requests per second, the first request at 0."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rate")
+
+    def times(self, count: int) -> Times:
+        return np.arange(count) / self.rate
+
+
+@dataclass(frozen=True)
+class AllAtOnce(TimedArrivals):
+    """Every request at 0: an offline batch."""
+
+    def times(self, count: int) -> Times:
+        return np.zeros(count)
+
+
+@dataclass(frozen=True)
+class Retimed:
+    """A workload whose requests arrive as `arrivals` says."""
+
+    workload: Workload
+    arrivals: Arrivals
+
+    @property
+    def name(self) -> str:
+        return self.workload.name
+
+    @property
+    def skipped_lines(self) -> int:
+        return self.workload.skipped_lines
+
+    def __len__(self) -> int:
+        return len(self.workload)
+
+    def __iter__(self) -> Iterator[Request]:
+        return self.arrivals.retime(self.workload)
+
+
+def gamma_gaps(generator: np.random.Generator, count: int, cv: float) -> Times:
+    """float64[count] gamma gaps of mean 1 and coefficient of variation `cv`; 1 is exponential."""
+    if cv == 1:
+        return generator.standard_exponential(count)
+    return generator.standard_gamma(cv**-2, count) * cv**2

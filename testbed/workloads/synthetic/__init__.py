@@ -1,0 +1,16 @@
+"""Made-up traffic, one file a family; every generator is a frozen dataclass and a Workload."""
+
+from testbed.workloads.synthetic.clients import Client, MultiClientWorkload
+from testbed.workloads.synthetic.lengths import DrawnLengthsWorkload, LengthsWorkload
+from testbed.workloads.synthetic.lesson import LessonWorkload, Segment
+from testbed.workloads.synthetic.rag import RagWorkload
+
+__all__ = [
+    "Client",
+    "DrawnLengthsWorkload",
+    "LengthsWorkload",
+    "LessonWorkload",
+    "MultiClientWorkload",
+    "RagWorkload",
+    "Segment",
+]

@@ -1,0 +1,207 @@
+"""Recorded traffic: the Mooncake trace format, read, checked and expanded to tokens."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.core.request import Request
+from testbed.workloads.data_folder import find_data_file
+from testbed.workloads.parameters import (
+    MAX_LENGTH,
+    require_int,
+    require_one_of,
+    require_positive,
+)
+from testbed.workloads.tokens import (
+    NUM_INT32_TOKENS,
+    mixed_tokens,
+    output_tokens,
+    require_vocab,
+)
+
+MAX_TIMESTAMP_MS = 1 << 53
+"""Beyond it a float no longer holds every whole number."""
+
+
+@dataclass(frozen=True, eq=False)
+class MooncakeTrace:
+    """A trace of `timestamp` (ms), `input_length`, `output_length` and `hash_ids`, JSON lines.
+
+    A hash id names one block of `block_size` prompt tokens together with all that precedes it; the
+    last block of a prompt may be partial. Each id expands to tokens that depend on it alone, so
+    prompts share prefixes exactly where they share leading ids (given a `vocab`, almost exactly).
+    Generated tokens are not in the format: they are made up, and no later prompt contains them.
+
+    path: a file, or a name inside the data folder. limit: read no more than so many requests.
+    speedup: arrival times are divided by it. on_error: what a bad line does, `raise` or `skip` (it
+    is counted in skipped_lines). Blank lines are passed over. Timestamps are kept as they are: the
+    run starts at 0, not at the first request.
+
+    Raises FileNotFoundError, or ValueError naming file, line and field. Everything is checked here,
+    before anything runs. A line needs: whole numbers (a timestamp may be written 3000.0), 1 to
+    10,000,000 tokens of input and of output (no published row has an empty output), timestamps in
+    order, ceil(input_length / block_size) hash ids, each small enough for int32 token ids.
+    Source: github.com/kvcache-ai/Mooncake, FAST25-release/traces.
+    """
+
+    path: str | Path
+    limit: int | None = None
+    speedup: float = 1.0
+    block_size: int = 512
+    on_error: Literal["raise", "skip"] = "raise"
+    vocab: int | None = None
+    seed: int = 0
+    name: str = "mooncake"
+    skipped_lines: int = field(init=False)
+    _rows: _Rows = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.limit is not None:
+            require_int(self, "limit", 1)
+        require_positive(self, "speedup")
+        require_int(self, "block_size", 1, MAX_LENGTH)
+        require_one_of(self, "on_error", ("raise", "skip"))
+        require_vocab(self)
+        require_int(self, "seed", 0)
+        rows, skipped = _read(
+            find_data_file(self.path), self.limit, self.block_size, self.on_error == "skip"
+        )
+        object.__setattr__(self, "_rows", rows)
+        object.__setattr__(self, "skipped_lines", skipped)
+
+    def __len__(self) -> int:
+        return len(self._rows.timestamps)
+
+    def __iter__(self) -> Iterator[Request]:
+        rows = self._rows
+        dtype = np.int32 if self.vocab is None else np.int64
+        starts: npt.NDArray[Any] = (rows.hash_ids * self.block_size).astype(dtype)
+        offsets: npt.NDArray[Any] = np.arange(self.block_size, dtype=dtype)
+        arrivals = (rows.timestamps / 1000 / self.speedup).tolist()
+        first = 0
+        for i, arrival in enumerate(arrivals):
+            length = int(rows.input_lengths[i])
+            after = first - -length // self.block_size
+            numbers = (starts[first:after, None] + offsets).reshape(-1)[:length]
+            first = after
+            yield Request(
+                id=i,
+                prompt=numbers
+                if self.vocab is None
+                else mixed_tokens(numbers, self.vocab, self.seed),
+                output=output_tokens(i, int(rows.output_lengths[i]), self.vocab, self.seed),
+                arrival=arrival,
+            )
+
+
+class _Rows(NamedTuple):
+    """timestamps float64[n] in ms, lengths int64[n], hash_ids int64[sum of blocks], row by row."""
+
+    timestamps: npt.NDArray[np.float64]
+    input_lengths: npt.NDArray[np.int64]
+    output_lengths: npt.NDArray[np.int64]
+    hash_ids: npt.NDArray[np.int64]
+
+
+class _Row(NamedTuple):
+    timestamp: float
+    input_length: int
+    output_length: int
+    hash_ids: list[int]
+
+
+def _read(path: Path, limit: int | None, block_size: int, skip: bool) -> tuple[_Rows, int]:
+    timestamps, inputs, outputs, hash_ids = array("d"), array("q"), array("q"), array("q")
+    skipped = 0
+    earliest = 0.0
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if len(timestamps) == limit:
+                break
+            if line.isspace():
+                continue
+            try:
+                row = _parse(line, block_size, earliest)
+            except ValueError as error:
+                if not skip:
+                    raise ValueError(f"{path}, line {number}: {error}") from None
+                skipped += 1
+                continue
+            earliest = row.timestamp
+            timestamps.append(row.timestamp)
+            inputs.append(row.input_length)
+            outputs.append(row.output_length)
+            hash_ids.extend(row.hash_ids)
+    if not timestamps:
+        left_out = f" ({skipped} bad lines were skipped)" if skipped else ""
+        raise ValueError(f"{path} holds no requests{left_out}; at least one line is needed")
+    rows = _Rows(*(np.array(column) for column in (timestamps, inputs, outputs, hash_ids)))
+    return rows, skipped
+
+
+def _parse(line: bytes, block_size: int, earliest: float) -> _Row:
+    """One line of the trace; ValueError says which field is wrong and what is accepted."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON ({error})") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"the line is {_shown(fields)}; a JSON object is needed")
+    timestamp = _number(fields, "timestamp", 0, MAX_TIMESTAMP_MS)
+    input_length = _number(fields, "input_length", 1, MAX_LENGTH)
+    output_length = _number(fields, "output_length", 1, MAX_LENGTH)
+    if timestamp < earliest:
+        raise ValueError(
+            f"timestamp {timestamp} is before {earliest:.0f}, that of an earlier line; "
+            f"lines in order of time are needed"
+        )
+    return _Row(timestamp, input_length, output_length, _hash_ids(fields, input_length, block_size))
+
+
+def _number(fields: dict[str, Any], name: str, least: int, most: int) -> int:
+    value = _present(fields, name)
+    if name == "timestamp" and type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(
+            f"{name} is {_shown(value)}; a whole number from {least} to {most} is needed"
+        )
+    return value
+
+
+def _hash_ids(fields: dict[str, Any], input_length: int, block_size: int) -> list[int]:
+    ids = _present(fields, "hash_ids")
+    blocks = -(-input_length // block_size)
+    if not isinstance(ids, list):
+        raise ValueError(f"hash_ids is {_shown(ids)}; a list of {blocks} whole numbers is needed")
+    if len(ids) != blocks:
+        raise ValueError(
+            f"hash_ids has {len(ids)} entries; input_length {input_length} needs {blocks}, "
+            f"one for every {block_size} tokens"
+        )
+    most = NUM_INT32_TOKENS // block_size - 1
+    if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > most:
+        bad = next(i for i in ids if type(i) is not int or not 0 <= i <= most)
+        raise ValueError(f"hash_ids holds {_shown(bad)}; whole numbers from 0 to {most} are needed")
+    return ids
+
+
+def _present(fields: dict[str, Any], name: str) -> Any:
+    if name not in fields:
+        raise ValueError(f"{name} is missing")
+    return fields[name]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "..."
