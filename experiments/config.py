@@ -74,8 +74,8 @@ class Options:
     hardware: Any = MISSING
     model: Any = MISSING
     semantics: str = MISSING
-    cache: Any = field(default_factory=CacheOptions)
-    batching: Any = field(default_factory=BatchingOptions)
+    cache: CacheOptions = field(default_factory=CacheOptions)  # type: ignore[valid-type]
+    batching: BatchingOptions = field(default_factory=BatchingOptions)  # type: ignore[valid-type]
     record: RecordOptions = field(default_factory=RecordOptions)
     replicas: int = 1
     seed: int = 0
@@ -92,8 +92,9 @@ class Choice(NamedTuple):
 
 
 SEEDED = {"seed": "${seed}"}
+"""An option named seed follows the run's."""
 
-WORKLOADS = {
+WORKLOADS: dict[str, tuple[type, dict[str, Any]]] = {
     "mooncake": (MooncakeTrace, {"path": "mooncake/conversation_trace.jsonl"}),
     "rag": (RagWorkload, {}),
     "lesson": (LessonWorkload, {}),
@@ -107,11 +108,12 @@ ARRIVALS = {
     "constant": ConstantArrivals,
     "all_at_once": AllAtOnce,
 }
-POLICY_GROUPS: tuple[tuple[str, registry.Kind], ...] = (
-    ("scheduler", "scheduling"),
-    ("eviction", "eviction"),
-    ("routing", "routing"),
-)
+POLICY_GROUPS: dict[str, registry.Kind] = {
+    "scheduler": "scheduling",
+    "eviction": "eviction",
+    "routing": "routing",
+}
+"""The kind of the policies that each group chooses from."""
 
 
 def choices() -> Iterator[Choice]:
@@ -120,9 +122,9 @@ def choices() -> Iterator[Choice]:
         yield Choice("workload", name, schema_of(workload, defaults={**SEEDED, **defaults}))
     for name, arrivals in ARRIVALS.items():
         yield Choice("arrivals", name, schema_of(arrivals, defaults=SEEDED))
-    for group, kind in POLICY_GROUPS:
+    for group, kind in POLICY_GROUPS.items():
         for name in registry.names(kind):
-            yield Choice(group, name, schema_of(registry.find(kind, name), defaults=SEEDED))
+            yield policy_choice(group, name, registry.find(kind, name))
     for name, accelerator in HARDWARE.items():
         yield Choice("hardware", name, _hardware_options(accelerator))
     for name, model in MODELS.items():
@@ -130,6 +132,11 @@ def choices() -> Iterator[Choice]:
         yield Choice("model", name, node)
     for name, switches in PRESETS.items():
         yield Choice("semantics", name, _preset(name, switches), "_global_")
+
+
+def policy_choice(group: str, name: str, policy: type) -> Choice:
+    """The policy class as a value of its group; its parameters are the options."""
+    return Choice(group, name, schema_of(policy, defaults=SEEDED))
 
 
 def build_simulation(options: Mapping[str, Any], build: Build) -> Simulation:

@@ -28,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
         "safetensors",
         "numpy",
     },
-    "metrics": {"testbed.core", "numpy", "pandas", "pyarrow"},
+    "metrics": {"testbed.core", "numpy", "pandas", "pyarrow", "yaml"},
     "reports": {"testbed.core", "testbed.metrics", "matplotlib", "numpy", "pandas"},
     "advisor": {"testbed.core", "testbed.workloads", "testbed.metrics", "numpy", "pandas"},
 }

@@ -90,7 +90,7 @@ class RatioReserve(Reserve):
     """Keeps a share of the running sequences' remaining output, as SGLang's new_token_ratio.
 
     The share starts at reserve_ratio, falls linearly to its floor over reserve_decay_steps decode
-    steps, and is set from the running batch after a preemption: (generated + 20 * n) / (declared + 1).
+    steps, and is set from the running batch after a preemption: (generated + 20 n) / (declared + 1).
     The newcomer itself counts in full. Outputs are clipped to 4096 tokens, as in SGLang 0.5.23.
     """
 
@@ -101,7 +101,9 @@ class RatioReserve(Reserve):
         super().__init__(cache)
         self._initial = config.reserve_ratio
         self._floor = config.reserve_ratio_floor
-        self._decay = (config.reserve_ratio - config.reserve_ratio_floor) / config.reserve_decay_steps
+        self._decay = (
+            config.reserve_ratio - config.reserve_ratio_floor
+        ) / config.reserve_decay_steps
         self._start = self._initial
         self._steps = 0
 

@@ -15,7 +15,6 @@ from hashlib import blake2b
 import numpy as np
 
 from testbed.core.page_pool import EMPTY_PAGES, Pages
-from testbed.core.policy import NodeView
 from testbed.core.prefix_cache import (
     CacheListener,
     InvariantError,
@@ -25,6 +24,7 @@ from testbed.core.prefix_cache import (
     owned_pages,
 )
 from testbed.core.request import Sequence, Tokens
+from testbed.core.views import NodeView
 
 
 class BlockHashCache(PrefixCache):
@@ -161,7 +161,7 @@ class BlockHashCache(PrefixCache):
         sequence.pages = EMPTY_PAGES
         sequence.num_pages = sequence.num_tree_pages = 0
 
-    def quiet_pages(self) -> int:
+    def pages_ahead(self, unnoticed: bool) -> int:
         """Blocks that were never used."""
         return self.num_pages - self._num_used
 
@@ -170,7 +170,10 @@ class BlockHashCache(PrefixCache):
         sequences = list(running)
         queued = [b for b in self._queue if b not in self._digest_of]
         free = np.arange(self._num_used, self.num_pages, dtype=np.int32)
-        holdings = [np.array(queued, dtype=np.int32), np.array(list(self._digest_of), dtype=np.int32)]
+        holdings = [
+            np.array(queued, dtype=np.int32),
+            np.array(list(self._digest_of), dtype=np.int32),
+        ]
         check_pages(self.num_pages, [free, *holdings, *(owned_pages(s) for s in sequences)])
         references = dict.fromkeys(self._digest_of, 0)
         for sequence in sequences:
@@ -179,8 +182,12 @@ class BlockHashCache(PrefixCache):
         if references != self._references:
             raise InvariantError("reference counts are not the running sequences' blocks")
         idle = sum(not count for count in references.values())
-        if idle != self._num_evictable or any(b not in self._queue for b, n in references.items() if not n):
-            raise InvariantError(f"{idle} cached blocks are idle, {self._num_evictable} are counted")
+        if idle != self._num_evictable or any(
+            b not in self._queue for b, n in references.items() if not n
+        ):
+            raise InvariantError(
+                f"{idle} cached blocks are idle, {self._num_evictable} are counted"
+            )
 
     def _digests(self, tokens: Tokens, namespace: str) -> list[bytes]:
         size = 4 * self.page_size

@@ -47,8 +47,8 @@ class SchedulerConfig:
     batching: `mixed` adds prefill chunks to the decodes; `prefill_first` runs waiting prefills
     alone and decodes only when there are none.
     reserve: what admission keeps free for running sequences: their `full` declared output, a
-    decaying `ratio` of it (SGLang's new_token_ratio), or the worst future `peak` (LightLLM's formula,
-    as in the VTC artifact). victim: who is preempted when decoding runs out of memory.
+    decaying `ratio` of it (SGLang's new_token_ratio), or the worst future `peak` (LightLLM's
+    formula, as in the VTC artifact). victim: who is preempted when decoding runs out of memory.
     min_computed_tokens: tokens of a fully cached prompt that are computed again for their logits;
     0 models a system that keeps them (exact serial theory), simulation only.
     """

@@ -29,12 +29,14 @@ class DecisionLog:
 
     def admit(self, step: int, sequence: Sequence, cached: int, extend: int) -> None:
         """The sequence runs; its page table at this moment is digested."""
-        digest = crc32(sequence.pages[: sequence.num_pages])
+        digest = crc32(sequence.pages[: sequence.num_pages].data)
         row = (self._replica, step, "admit", sequence.request.id, cached, extend, digest)
         self.rows.append(row)
 
-    def batch(self, step: int, tokens: int, rows: int, digest: int) -> None:
-        """One step's work; `digest` chains the rows and the pages taken for them."""
+    def batch(self, step: int, tokens: int, rows: int, digest: int, taken: list[Pages]) -> None:
+        """One step's work: `digest` of its rows, chained with the pages taken for them."""
+        for pages in taken:
+            digest = crc32(pages.data, digest)
         self.rows.append((self._replica, step, "batch", -1, tokens, rows, digest))
 
     def batches(self, step: int, count: int, rows: int, digest: int) -> None:
@@ -45,10 +47,9 @@ class DecisionLog:
         ]
 
     def evict(self, step: int, pages: Pages, page_size: int) -> None:
-        """Cached pages left."""
+        """The cached pages that left in this step, in order."""
         tokens = len(pages) * page_size
-        digest = crc32(pages if pages.flags.c_contiguous else pages.copy())
-        self.rows.append((self._replica, step, "evict", -1, tokens, 0, digest))
+        self.rows.append((self._replica, step, "evict", -1, tokens, 0, crc32(pages.data)))
 
     def preempt(self, step: int, sequence: Sequence) -> None:
         """A running sequence lost its memory."""

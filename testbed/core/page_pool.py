@@ -1,4 +1,4 @@
-"""PagePool: which KV pages are free. Page ids are real: an engine indexes its KV tensors by them."""
+"""PagePool: which KV pages are free. Page ids are real: an engine indexes KV tensors by them."""
 
 from __future__ import annotations
 

@@ -1,16 +1,13 @@
-"""What a policy author implements (three small abstract classes) and the views policies read.
-
-Views are live, cheap to read (O(1) unless said) and read-only: assigning to a field raises
-AttributeError. They never show a request's true output length.
-"""
+"""What a policy author implements: three small abstract classes, and the outcomes they hear."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from testbed.core.request import Request, Sequence, Tokens
+from testbed.core.request import Request
+from testbed.core.views import CacheView, NodeView, SchedulerView, SequenceView
 
 
 class Admitted(NamedTuple):
@@ -50,237 +47,9 @@ class Refuse(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """Returned by on_arrival: it is called again at `until` (seconds); the queue lacks it till then."""
+    """Returned by on_arrival: keep the request out of the queue and call again at `until` (seconds)."""
 
     until: float
-
-
-class SequenceView:
-    """A policy's read-only sight of one sequence."""
-
-    __slots__ = ("_sequence",)
-
-    def __init__(self, sequence: Sequence) -> None:
-        object.__setattr__(self, "_sequence", sequence)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"views are read-only: {name} of a sequence cannot be set")
-
-    @property
-    def id(self) -> int:
-        """The request's id."""
-        return self._sequence.request.id
-
-    @property
-    def index(self) -> int:
-        """Arrival order on this replica, unique: the tie-breaker of every policy."""
-        return self._sequence.index
-
-    @property
-    def client(self) -> str:
-        """Whose request it is: the unit of fairness."""
-        return self._sequence.request.client
-
-    @property
-    def weight(self) -> float:
-        """The client's share relative to others."""
-        return self._sequence.request.weight
-
-    @property
-    def priority(self) -> int:
-        """The request's priority hint."""
-        return self._sequence.request.priority
-
-    @property
-    def namespace(self) -> str:
-        """Prefixes are shared inside a namespace only."""
-        return self._sequence.request.namespace
-
-    @property
-    def program(self) -> str | None:
-        """The program (session, agent run) the request belongs to."""
-        return self._sequence.request.program
-
-    @property
-    def turn(self) -> int:
-        """The request's place in its program, from 0."""
-        return self._sequence.request.turn
-
-    @property
-    def arrival(self) -> float:
-        """Seconds since the start of the run."""
-        return self._sequence.request.arrival
-
-    @property
-    def tokens(self) -> Tokens:
-        """What a prefill would have to hold: prompt and, after a preemption, generated tokens."""
-        view = self._sequence.tokens.view()
-        view.flags.writeable = False
-        return view
-
-    @property
-    def num_tokens(self) -> int:
-        """len(tokens)."""
-        return len(self._sequence.tokens)
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        """Length of the prompt."""
-        return self._sequence.num_prompt_tokens
-
-    @property
-    def num_matched_tokens(self) -> int:
-        """While waiting: leading tokens that the cache holds now (whole pages, uncapped)."""
-        return self._sequence.num_matched_tokens
-
-    @property
-    def match_node(self) -> NodeView | None:
-        """While waiting: the radix-tree node where the match ends; None without a tree."""
-        node = self._sequence.match_handle
-        return getattr(node, "view", None)
-
-    @property
-    def num_generated_tokens(self) -> int:
-        """Output tokens produced so far."""
-        return self._sequence.num_generated_tokens
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The declared output limit, which is not the true output length."""
-        return self._sequence.request.max_new_tokens
-
-    @property
-    def num_preemptions(self) -> int:
-        """How often the sequence was thrown out of memory."""
-        return self._sequence.num_preemptions
-
-    def __repr__(self) -> str:
-        return f"SequenceView({self._sequence!r})"
-
-
-class NodeView(Protocol):
-    """A policy's read-only sight of a radix-tree node; only `state` may be written."""
-
-    state: Any
-    """A slot of the eviction policy's own; a split leaves it on the lower half (see on_split)."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens on the edge into this node."""
-
-    @property
-    def end(self) -> int:
-        """Depth in tokens at the end of the edge."""
-
-    @property
-    def num_children(self) -> int:
-        """Children; only a node without any can be evicted."""
-
-    @property
-    def parent(self) -> NodeView | None:
-        """None for a root."""
-
-    @property
-    def locks(self) -> int:
-        """Running sequences whose path passes here."""
-
-    @property
-    def last_access(self) -> int:
-        """Step of the newest admission or insertion that passed."""
-
-    @property
-    def created(self) -> int:
-        """Step of the insertion; both halves of a split keep it."""
-
-    @property
-    def hits(self) -> int:
-        """Requests that passed since the insertion, the inserting one included."""
-
-    @property
-    def serial(self) -> int:
-        """Insertion order; breaks ties between equal priorities."""
-
-    @property
-    def num_waiting(self) -> int:
-        """Waiting sequences whose match ends here or below."""
-
-    def children(self) -> Iterator[NodeView]:
-        """The nodes below, by insertion order of their first token."""
-
-    def waiting(self) -> Iterator[SequenceView]:
-        """Waiting sequences whose match ends at or inside this node's edge, in no useful order."""
-
-
-class CacheView(Protocol):
-    """A policy's read-only sight of a prefix cache."""
-
-    @property
-    def page_size(self) -> int:
-        """Tokens a page holds."""
-
-    @property
-    def num_free_pages(self) -> int:
-        """Pages that hold nothing."""
-
-    @property
-    def num_evictable_pages(self) -> int:
-        """Cached pages that no running sequence locks."""
-
-    @property
-    def num_locked_pages(self) -> int:
-        """Cached pages on the path of a running sequence."""
-
-    def peek(self, tokens: Tokens, namespace: str = "") -> int:
-        """Leading tokens that are cached, in whole pages; O(len(tokens)); changes nothing."""
-
-    def evictable_leaves(self) -> Iterator[NodeView]:
-        """The nodes that may be evicted now, in insertion order; O(nodes)."""
-
-    def roots(self) -> Iterator[NodeView]:
-        """The radix tree's roots, one a namespace; nothing without a tree."""
-
-
-class ClientView(NamedTuple):
-    """How many sequences of one client wait and run on this replica."""
-
-    waiting: int
-    running: int
-
-
-class WaitingView(Protocol):
-    """The queue: preempted sequences first, then by arrival. Safe to iterate while admitting."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[SequenceView]: ...
-
-
-class SchedulerView(Protocol):
-    """What a scheduling policy sees; one object for the whole run, always current."""
-
-    @property
-    def now(self) -> float:
-        """Seconds; the instant of this pass."""
-
-    @property
-    def step(self) -> int:
-        """Steps scheduled so far."""
-
-    @property
-    def waiting(self) -> WaitingView:
-        """The queue."""
-
-    @property
-    def running(self) -> tuple[SequenceView, ...]:
-        """Admitted sequences in admission order; O(running)."""
-
-    @property
-    def cache(self) -> CacheView:
-        """The prefix cache."""
-
-    @property
-    def clients(self) -> Mapping[str, ClientView]:
-        """Clients with waiting or running sequences, by name; O(waiting + running) to build."""
 
 
 Proposals: TypeAlias = Generator[SequenceView, Outcome, None]
@@ -301,7 +70,7 @@ class SchedulingPolicy(ABC):
 
     @abstractmethod
     def candidates(self, view: SchedulerView) -> Proposals:
-        """Yield sequences to admit, best first; each yield returns Admitted, NO_MEMORY or NO_BUDGET.
+        """Yield sequences to admit, best first; each yield returns the Outcome.
 
         Called once a step while sequences wait and batch slots are free, and closed when no more
         can be admitted. Proposing the same sequence twice in a pass, or one that is not waiting,

@@ -24,8 +24,8 @@ from typing import Protocol
 import numpy as np
 
 from testbed.core.page_pool import EMPTY_PAGES, PagePool, Pages
-from testbed.core.policy import NodeView
 from testbed.core.request import Sequence, Tokens
+from testbed.core.views import NodeView
 
 
 class CacheListener(Protocol):
@@ -35,7 +35,7 @@ class CacheListener(Protocol):
         """A tracked sequence's num_matched_tokens changed."""
 
     def on_evict(self, pages: Pages) -> None:
-        """These cached pages went back to the pool to make room."""
+        """These cached pages left to make room, in this order."""
 
 
 class InvariantError(Exception):
@@ -107,8 +107,11 @@ class PrefixCache(ABC):
         """Unlock what is the cache's and free what is the sequence's own."""
 
     @abstractmethod
-    def quiet_pages(self) -> int:
-        """Pages that take() surely yields without changing any tracked match; a lower bound."""
+    def pages_ahead(self, unnoticed: bool) -> int:
+        """Pages that taken together are what taken one by one they would be; a lower bound.
+
+        unnoticed: count only pages whose loss changes no tracked match.
+        """
 
     @abstractmethod
     def check(self, running: Iterable[Sequence]) -> None:
@@ -203,7 +206,7 @@ class NoCache(PrefixCache):
         sequence.pages = EMPTY_PAGES
         sequence.num_pages = 0
 
-    def quiet_pages(self) -> int:
+    def pages_ahead(self, unnoticed: bool) -> int:
         """Every free page: no match ever changes."""
         return self.pool.num_free
 

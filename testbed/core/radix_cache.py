@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+import numpy as np
+
 from testbed.core.eviction_index import EvictionIndex
 from testbed.core.match_tracker import MatchTracker
 from testbed.core.page_pool import EMPTY_PAGES, PagePool, Pages
-from testbed.core.policy import EvictionPolicy, NodeView, PolicyError
+from testbed.core.policy import EvictionPolicy, PolicyError
 from testbed.core.prefix_cache import (
     CacheListener,
     InvariantError,
@@ -18,8 +20,9 @@ from testbed.core.prefix_cache import (
     new_page_table,
     owned_pages,
 )
-from testbed.core.radix_tree import Node, RadixTree, TreeNodeView
+from testbed.core.radix_tree import Node, RadixTree
 from testbed.core.request import Sequence, Tokens
+from testbed.core.views import CacheView, NodeView
 
 
 class RadixCache(PrefixCache):
@@ -41,13 +44,14 @@ class RadixCache(PrefixCache):
     ) -> None:
         self.pool = pool
         self.page_size = page_size
-        self.listener = listener
+        self._listener = listener
         self.tree = RadixTree(page_size)
         self._eviction = eviction
         self._index = EvictionIndex()
         self._tracker = MatchTracker(self.tree, listener.on_match)
         self._by_page = granularity == "page"
         self._touch_lower = split_touch == "sglang"
+        self._view = CacheView(self)
         self._names_victims = type(eviction).victims is not EvictionPolicy.victims
 
     @property
@@ -156,9 +160,14 @@ class RadixCache(PrefixCache):
     def take(self, count: int) -> Pages:
         """Take `count` pages, evicting what is short; at most free + evictable."""
         short = count - self.pool.num_free
-        if short > 0:
-            self._evict(short)
-        return self.pool.allocate(count)
+        if short <= 0:
+            return self.pool.allocate(count)
+        # Evicted pages go straight to the taker, so that taking twice equals taking once.
+        taken = [self.pool.allocate(count - short), *self._evict(short)]
+        pages = np.concatenate(taken)
+        if len(pages) > count:
+            self.pool.free(pages[: count - 1 : -1])
+        return pages[:count]
 
     def release(self, sequence: Sequence) -> None:
         """Unlock the sequence's path and free the pages that are its own."""
@@ -171,11 +180,14 @@ class RadixCache(PrefixCache):
         sequence.pages = EMPTY_PAGES
         sequence.num_pages = sequence.num_tree_pages = 0
 
-    def quiet_pages(self) -> int:
-        """Free pages and those of the next victim, if no waiting match ends in it."""
+    def pages_ahead(self, unnoticed: bool) -> int:
+        """Free pages, and what can be evicted page by page: all of it, or the next victim alone if
+        no waiting match may change."""
         free = self.pool.num_free
-        if self._names_victims:
+        if not self._by_page or self._names_victims:
             return free
+        if not unnoticed:
+            return free + self.num_evictable_pages
         victim = self._index.first()
         if victim is None or victim.waiters or victim.partial_waiters:
             return free
@@ -227,24 +239,29 @@ class RadixCache(PrefixCache):
         self._index.enter(leaf, self._eviction.priority(leaf.view, self.step))
         self._index.compact(self.tree.num_nodes)
 
-    def _evict(self, need: int) -> None:
-        named = self._eviction.victims(self, need) if self._names_victims else None
+    def _evict(self, need: int) -> list[Pages]:
+        """Take at least `need` pages from evictable leaves, in the order in which they left."""
+        evicted: list[Pages] = []
+        named = self._eviction.victims(self._view, need) if self._names_victims else None
         while need > 0:
             leaf = self._index.first() if named is None else self._named_victim(named, need)
             if leaf is None:
                 raise InvariantError(f"{need} pages are short and nothing is evictable")
-            need -= self._evict_leaf(leaf, need)
+            pages = self._evict_leaf(leaf, need)
+            need -= len(pages)
+            evicted.append(pages)
+        return evicted
 
     def _named_victim(self, victims: Iterator[NodeView], need: int) -> Node:
         name = type(self._eviction).__name__
         view = next(victims, None)
         if view is None:
             raise PolicyError(f"{name}.victims: it ended while {need} pages are short")
-        if not isinstance(view, TreeNodeView) or not view._node.evictable:
+        if not isinstance(view, NodeView) or not view._node.evictable:
             raise PolicyError(f"{name}.victims: {view!r} is no evictable leaf")
         return view._node
 
-    def _evict_leaf(self, leaf: Node, need: int) -> int:
+    def _evict_leaf(self, leaf: Node, need: int) -> Pages:
         parent = leaf.parent
         assert parent is not None
         if self._by_page and need < len(leaf.pages):
@@ -256,6 +273,6 @@ class RadixCache(PrefixCache):
             self._tracker.on_remove(leaf, parent)
             if parent.evictable:
                 self._enter(parent)
-        self.pool.free(pages)
-        self.listener.on_evict(pages)
-        return len(pages)
+        pages = pages[::-1]
+        self._listener.on_evict(pages)
+        return pages

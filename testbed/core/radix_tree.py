@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from testbed.core.page_pool import EMPTY_PAGES, Pages
-from testbed.core.policy import SequenceView
 from testbed.core.request import EMPTY_TOKENS, Sequence, Tokens
+from testbed.core.views import NodeView
 
 
 class Node:
@@ -69,7 +69,7 @@ class Node:
         self.state: Any = None
         self.waiters = {}
         self.partial_waiters = {}
-        self.view = TreeNodeView(self)
+        self.view = NodeView(self)
 
     @property
     def start(self) -> int:
@@ -89,96 +89,17 @@ class Node:
             node = node.parent
 
 
-class TreeNodeView:
-    """The NodeView of testbed.core.policy over a Node."""
-
-    __slots__ = ("_node",)
-
-    def __init__(self, node: Node) -> None:
-        object.__setattr__(self, "_node", node)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name != "state":
-            raise AttributeError(f"views are read-only: {name} of a node cannot be set")
-        self._node.state = value
-
-    @property
-    def state(self) -> Any:
-        """The eviction policy's own slot."""
-        return self._node.state
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens on the edge into this node."""
-        return len(self._node.tokens)
-
-    @property
-    def end(self) -> int:
-        """Depth in tokens at the end of the edge."""
-        return self._node.end
-
-    @property
-    def num_children(self) -> int:
-        """Children; only a node without any can be evicted."""
-        return len(self._node.children)
-
-    @property
-    def parent(self) -> TreeNodeView | None:
-        """None for a root."""
-        parent = self._node.parent
-        return None if parent is None else parent.view
-
-    @property
-    def locks(self) -> int:
-        """Running sequences whose path passes here."""
-        return self._node.locks
-
-    @property
-    def last_access(self) -> int:
-        """Step of the newest admission or insertion that passed."""
-        return self._node.last_access
-
-    @property
-    def created(self) -> int:
-        """Step of the insertion; both halves of a split keep it."""
-        return self._node.created
-
-    @property
-    def hits(self) -> int:
-        """Requests that passed since the insertion, the inserting one included."""
-        return self._node.hits
-
-    @property
-    def serial(self) -> int:
-        """Insertion order; breaks ties between equal priorities."""
-        return self._node.serial
-
-    @property
-    def num_waiting(self) -> int:
-        """Waiting sequences whose match ends here or below."""
-        return self._node.num_waiting
-
-    def children(self) -> Iterator[TreeNodeView]:
-        """The nodes below, by insertion order of their first token."""
-        return (child.view for child in self._node.children.values())
-
-    def waiting(self) -> Iterator[SequenceView]:
-        """Waiting sequences whose match ends at or inside this node's edge, in no useful order."""
-        for group in self._node.waiters.values():
-            for sequence in group:
-                yield sequence.view
-        for sequence in self._node.partial_waiters:
-            yield sequence.view
-
-    def __repr__(self) -> str:
-        node = self._node
-        return f"NodeView(tokens {node.start}..{node.end}, locks {node.locks}, hits {node.hits})"
-
-
 class RadixTree:
     """Prefixes of whole pages, each namespace under a root of its own."""
 
-    __slots__ = ("_next_serial", "_roots", "num_locked_pages", "num_nodes", "num_pages", "page_size")
+    __slots__ = (
+        "_next_serial",
+        "_roots",
+        "num_locked_pages",
+        "num_nodes",
+        "num_pages",
+        "page_size",
+    )
 
     def __init__(self, page_size: int) -> None:
         self.page_size = page_size
@@ -266,7 +187,7 @@ class RadixTree:
         return leaf
 
     def truncate(self, leaf: Node, num_pages: int) -> Pages:
-        """Cut `num_pages` pages, but not all, from the tail of an unlocked leaf; returns their ids."""
+        """Cut `num_pages` pages, but not all, from the tail of an unlocked leaf; returns them."""
         keep = len(leaf.pages) - num_pages
         assert leaf.evictable and keep > 0
         dropped = leaf.pages[keep:]
@@ -314,7 +235,7 @@ class RadixTree:
         return iter(self._roots.values())
 
     def nodes(self) -> Iterator[Node]:
-        """Every node but the roots, parents first, namespaces and children by insertion: O(nodes)."""
+        """Every node but the roots, parents first, siblings by insertion: O(nodes)."""
         stack = list(reversed(self._roots.values()))
         while stack:
             node = stack.pop()

@@ -12,7 +12,8 @@ from testbed.core.records import STEP_COLUMNS, Columns, columns_of, request_row
 from testbed.core.request import Sequence
 
 if TYPE_CHECKING:
-    from testbed.core.scheduler import Growth, Scheduler
+    from testbed.core.decode_run import Growth
+    from testbed.core.scheduler import Scheduler
 
 
 class Recorder:
@@ -47,7 +48,7 @@ class Recorder:
                 cache.num_free_pages,
                 cache.num_evictable_pages,
                 cache.num_locked_pages,
-                scheduler.evicted_pages,
+                sum(map(len, scheduler.evicted)),
             )
         )
 

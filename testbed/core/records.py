@@ -32,7 +32,9 @@ REQUEST_COLUMNS: dict[str, Column] = {
     "refusal": Column("str", "why it was refused; empty otherwise"),
     "arrival_s": Column("float64", "arrival, seconds since the start of the run"),
     "admitted_s": Column("float64", "start of the step that first admitted it; -1 if never"),
-    "first_token_s": Column("float64", "end of the step that produced its first token; -1 if never"),
+    "first_token_s": Column(
+        "float64", "end of the step that produced its first token; -1 if never"
+    ),
     "finish_s": Column("float64", "end of the step that produced its last token; -1 if never"),
     "prompt_tokens": Column("int64", "prompt length"),
     "output_tokens": Column("int64", "tokens generated"),
@@ -46,7 +48,9 @@ REQUEST_COLUMNS: dict[str, Column] = {
         "sum over continuing chunks of what earlier chunks of the same prefill computed; "
         "counting it as reuse is a known bug of other systems",
     ),
-    "routed_match_tokens": Column("int64", "prompt tokens its replica had cached when it was routed"),
+    "routed_match_tokens": Column(
+        "int64", "prompt tokens its replica had cached when it was routed"
+    ),
     "preemptions": Column("int32", "how often it lost its memory"),
     "admitted_step": Column("int64", "the replica's step that first admitted it; -1 if never"),
     "decode_spans": Column(
@@ -85,7 +89,9 @@ DECISION_COLUMNS: dict[str, Column] = {
         "preempt: tokens whose KV was dropped; finish: generated tokens; refuse: prompt tokens",
     ),
     "value": Column("int64", "admit: tokens to compute; batch: rows; else 0"),
-    "digest": Column("uint32", "CRC-32 of the page ids taken, hit or evicted, and of a batch's rows"),
+    "digest": Column(
+        "uint32", "CRC-32 of the page ids taken, hit or evicted, and of a batch's rows"
+    ),
 }
 
 

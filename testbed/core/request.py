@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from testbed.core.policy import SequenceView
+    from testbed.core.views import SequenceView
 
 Tokens = npt.NDArray[np.int32]
 EMPTY_TOKENS: Tokens = np.empty(0, dtype=np.int32)
@@ -117,7 +117,7 @@ class Sequence:
     tokens: Tokens
     """What a prefill must compute: the prompt, after a preemption also what was generated."""
     generated: list[int] | None
-    """Generated token ids where a real model chose them; None where request.output is the script."""
+    """Token ids that a real model chose; None where request.output is the script."""
     num_prompt_tokens: int
     num_output_tokens: int
     """When to stop: the scripted length where there is one, else max_new_tokens."""

@@ -7,7 +7,6 @@ locked. Per step the driver calls schedule, executes the batch, and calls commit
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -28,12 +27,11 @@ from testbed.core.policy import (
     PolicyError,
     Refuse,
     SchedulingPolicy,
-    SequenceView,
 )
 from testbed.core.prefix_cache import CacheListener, NoCache, PrefixCache
 from testbed.core.radix_cache import RadixCache
 from testbed.core.request import Request, Sequence, State
-from testbed.core.views import LiveSchedulerView
+from testbed.core.views import SchedulerView, SequenceView
 from testbed.core.waiting_queue import WaitingQueue
 
 
@@ -49,15 +47,6 @@ def build_cache(
     return RadixCache(
         pool, config.page_size, eviction, listener, config.granularity, config.split_touch
     )
-
-
-class Growth(NamedTuple):
-    """Pages were taken `offset` steps into a run; the cache's books after that."""
-
-    offset: int
-    free_pages: int
-    evictable_pages: int
-    evicted_pages: int
 
 
 class Scheduler:
@@ -77,7 +66,8 @@ class Scheduler:
     ) -> None:
         if 0 < config.chunk_size < cache.page_size:
             raise ValueError(
-                f"chunk_size={config.chunk_size}: 0 or at least page_size={cache.page_size} is needed"
+                f"chunk_size={config.chunk_size}: 0 or at least "
+                f"page_size={cache.page_size} is needed"
             )
         self.config = config
         self.cache = build_cache(cache, eviction, self)
@@ -86,27 +76,27 @@ class Scheduler:
         self.step = 0
         self.now = 0.0
         self.log = log
-        self.evicted_pages = 0
-        """Cached pages evicted since the last schedule() began."""
+        self.evicted: list[Pages] = []
+        """Cached pages evicted since the last schedule() began, in order."""
         self._publish_early = cache.insert_at == "schedule"
         self._cache_outputs = cache.cache_outputs
         self._touch_on_peek = cache.touch_on_peek
         self._num_pages = cache.num_pages
-        self._reserve = build_reserve(config, self.cache)
-        self._prefilling: dict[Sequence, None] = {}
+        self.reserve = build_reserve(config, self.cache)
+        self.prefilling: dict[Sequence, None] = {}
         self._decoding: dict[Sequence, None] = {}
-        self._delayed: list[tuple[float, int, Sequence]] = []
+        self.delayed: list[tuple[float, int, Sequence]] = []
         self._next_index = 0
         # Whether the last pass refused for memory, and nothing since could change what a pass does.
-        self._settled = False
-        self._policy = policy
+        self.settled = False
+        self.policy = policy
         kind = type(policy)
         self._passes_repeat = (
-            self._reserve.steady and not policy.reacts_to_decoding and not cache.touch_on_peek
+            self.reserve.steady and not policy.reacts_to_decoding and not cache.touch_on_peek
         )
-        self._hears_tokens = kind.on_tokens is not SchedulingPolicy.on_tokens
+        self.hears_tokens = kind.on_tokens is not SchedulingPolicy.on_tokens
         self._hears_matches = kind.on_match is not SchedulingPolicy.on_match
-        self._view = LiveSchedulerView(self)
+        self._view = SchedulerView(self)
         policy.on_start(self._view)
 
     # ---- arrivals
@@ -127,12 +117,12 @@ class Scheduler:
     @property
     def next_release(self) -> float | None:
         """When the first delayed request becomes visible; None if none is delayed."""
-        return self._delayed[0][0] if self._delayed else None
+        return self.delayed[0][0] if self.delayed else None
 
     def _enqueue(self, sequence: Sequence) -> None:
-        self._settled = False
+        self.settled = False
         self.cache.track(sequence)
-        verdict = self._policy.on_arrival(sequence.view)
+        verdict = self.policy.on_arrival(sequence.view)
         if verdict is None:
             sequence.state = State.WAITING
             self.waiting.append(sequence)
@@ -142,11 +132,12 @@ class Scheduler:
             self._refuse(sequence, verdict.reason)
         elif isinstance(verdict, Delay) and verdict.until > self.now:
             sequence.state = State.DELAYED
-            heappush(self._delayed, (verdict.until, sequence.index, sequence))
+            heappush(self.delayed, (verdict.until, sequence.index, sequence))
         else:
-            name = type(self._policy).__name__
+            name = type(self.policy).__name__
             raise PolicyError(
-                f"{name}.on_arrival returned {verdict!r}; None, Refuse or a Delay past now is needed"
+                f"{name}.on_arrival returned {verdict!r}; "
+                "None, Refuse or a Delay past now is needed"
             )
 
     def _refuse(self, sequence: Sequence, reason: str) -> None:
@@ -159,15 +150,13 @@ class Scheduler:
 
     def on_match(self, sequence: Sequence) -> None:
         """Pass a changed match on to the policy."""
-        self._settled = False
+        self.settled = False
         if self._hears_matches:
-            self._policy.on_match(sequence.view)
+            self.policy.on_match(sequence.view)
 
     def on_evict(self, pages: Pages) -> None:
-        """Count and log an eviction."""
-        self.evicted_pages += len(pages)
-        if self.log is not None:
-            self.log.evict(self.step, pages, self.cache.page_size)
+        """Note an eviction."""
+        self.evicted.append(pages)
 
     # ---- one step
 
@@ -179,9 +168,9 @@ class Scheduler:
         self.now = now
         self.step += 1
         self.cache.step = self.step
-        self.evicted_pages = 0
-        while self._delayed and self._delayed[0][0] <= now:
-            self._enqueue(heappop(self._delayed)[2])
+        self.evicted = []
+        while self.delayed and self.delayed[0][0] <= now:
+            self._enqueue(heappop(self.delayed)[2])
         taken: list[Pages] = []
         if self.config.batching == "mixed":
             decodes, context = self._decode_rows(taken)
@@ -192,17 +181,21 @@ class Scheduler:
         if not decodes and not prefills:
             self.step -= 1
             if self.waiting and not self.running:
-                name = type(self._policy).__name__
+                name = type(self.policy).__name__
                 raise PolicyError(f"{name} proposes nothing that runs, though the replica is idle")
             return None
         if decodes:
-            self._reserve.on_decode_steps(1)
+            self.reserve.on_decode_steps(1)
         if self._publish_early:
             for sequence, start, count in prefills:
                 self.cache.publish(sequence, sequence.tokens[: start + count])
         batch = Batch(self.step, decodes, prefills, _shape(decodes, context, prefills))
         if self.log is not None:
-            self._log_batch(batch, taken)
+            if self.evicted:
+                self.log.evict(self.step, np.concatenate(self.evicted), self.cache.page_size)
+            rows = len(decodes) + len(prefills)
+            tokens = len(decodes) + batch.shape.prefill_tokens
+            self.log.batch(self.step, tokens, rows, rows_digest(batch), taken)
         return batch
 
     def _decode_rows(self, taken: list[Pages]) -> tuple[list[Sequence], int]:
@@ -228,7 +221,7 @@ class Scheduler:
         for sequence, page in zip(sequences, pages.tolist(), strict=True):
             sequence.pages[sequence.num_pages] = page
             sequence.num_pages += 1
-        self._reserve.on_take(len(sequences))
+        self.reserve.on_take(len(sequences))
         taken.append(pages)
 
     def _prefill_rows(self, num_decodes: int, taken: list[Pages]) -> list[Prefill]:
@@ -238,13 +231,13 @@ class Scheduler:
         if config.chunk_size:
             budget = min(budget, config.chunk_size - num_decodes)
         rows: list[Prefill] = []
-        for sequence in self._prefilling:
+        for sequence in self.prefilling:
             count = self._chunk(len(sequence.tokens) - sequence.num_computed_tokens, budget)
             if count:
                 sequence.chunk_reread_tokens += sequence.num_computed_tokens
                 rows.append(Prefill(sequence, sequence.num_computed_tokens, count))
                 budget -= count
-        if self.waiting and not self._settled and len(self.running) < config.max_running:
+        if self.waiting and not self.settled and len(self.running) < config.max_running:
             self._admit(budget, rows, taken)
         return rows
 
@@ -262,7 +255,7 @@ class Scheduler:
                 self.cache.touch_match(sequence)
         proposed: set[int] = set()
         short_of_budget = False
-        proposals = self._policy.candidates(self._view)
+        proposals = self.policy.candidates(self._view)
         try:
             view = next(proposals)
             while True:
@@ -279,10 +272,10 @@ class Scheduler:
             pass
         finally:
             proposals.close()
-        self._settled = self._passes_repeat and not short_of_budget
+        self.settled = self._passes_repeat and not short_of_budget
 
     def _proposed(self, view: SequenceView, proposed: set[int]) -> Sequence:
-        name = type(self._policy).__name__
+        name = type(self.policy).__name__
         if not isinstance(view, SequenceView):
             raise PolicyError(f"{name} proposed {view!r}; a sequence of view.waiting is needed")
         sequence: Sequence = view._sequence
@@ -308,7 +301,7 @@ class Scheduler:
             count = extend if first or extend <= budget else 0
         if count == 0 and extend:
             return NO_BUDGET, 0
-        if not self._reserve.fits(sequence, cached, self.running):
+        if not self.reserve.fits(sequence, cached, self.running):
             return NO_MEMORY, 0
         self.waiting.remove(sequence)
         self.cache.untrack(sequence)
@@ -324,7 +317,7 @@ class Scheduler:
         sequence.num_computed_tokens = cached
         sequence.state = State.RUNNING
         self.running[sequence] = None
-        self._prefilling[sequence] = None
+        self.prefilling[sequence] = None
         if self.log is not None:
             self.log.admit(self.step, sequence, cached, extend)
         fresh = -(-known // size) - sequence.num_pages
@@ -333,8 +326,8 @@ class Scheduler:
             sequence.pages[sequence.num_pages : sequence.num_pages + fresh] = pages
             sequence.num_pages += fresh
             taken.append(pages)
-        self._reserve.on_admit(sequence)
-        self._policy.on_admit(sequence.view, cached, extend)
+        self.reserve.on_admit(sequence)
+        self.policy.on_admit(sequence.view, cached, extend)
         return Admitted(cached, extend), count
 
     # ---- results
@@ -346,33 +339,35 @@ class Scheduler:
         tokens = iter(()) if result.tokens is None else iter(result.tokens.tolist())
         for sequence in batch.decodes:
             sequence.num_computed_tokens += 1
-            self._produce(sequence, next(tokens, None), now, finished)
+            self._produce(sequence, next(tokens, None))
+            if sequence.num_generated_tokens == sequence.num_output_tokens:
+                finished.append(sequence)
         for sequence, start, count in batch.prefills:
             sequence.num_computed_tokens = start + count
             if not self._publish_early:
                 self.cache.publish(sequence, sequence.tokens[: start + count])
             if start + count == len(sequence.tokens):
-                del self._prefilling[sequence]
+                del self.prefilling[sequence]
                 self._decoding[sequence] = None
                 sequence.span_start = self.step
                 if sequence.first_token_time < 0:
                     sequence.first_token_time = now
-                self._produce(sequence, next(tokens, None), now, finished)
+                self._produce(sequence, next(tokens, None))
+                if sequence.num_generated_tokens == sequence.num_output_tokens:
+                    finished.append(sequence)
+        for sequence in finished:
+            self.finish(sequence, now)
         return finished
 
-    def _produce(
-        self, sequence: Sequence, token: int | None, now: float, finished: list[Sequence]
-    ) -> None:
+    def _produce(self, sequence: Sequence, token: int | None) -> None:
         sequence.num_generated_tokens += 1
         if token is not None and sequence.generated is not None:
             sequence.generated.append(token)
-        if self._hears_tokens:
-            self._policy.on_tokens(sequence.view, 1)
-        if sequence.num_generated_tokens == sequence.num_output_tokens:
-            self._finish(sequence, now)
-            finished.append(sequence)
+        if self.hears_tokens:
+            self.policy.on_tokens(sequence.view, 1)
 
-    def _finish(self, sequence: Sequence, now: float) -> None:
+    def finish(self, sequence: Sequence, now: float) -> None:
+        """Let a sequence that produced its last token leave; its KV stays in the cache."""
         if self._cache_outputs and sequence.num_generated_tokens > 1:
             # The last token's KV was never computed.
             outputs = sequence.output_tokens()[:-1]
@@ -380,16 +375,16 @@ class Scheduler:
         self._leave(sequence, self.step)
         sequence.state = State.FINISHED
         sequence.finish_time = now
-        self._policy.on_finish(sequence.view)
+        self.policy.on_finish(sequence.view)
         if self.log is not None:
             self.log.finish(self.step, sequence)
 
     def _leave(self, sequence: Sequence, last_step: int) -> None:
-        self._settled = False
-        self._reserve.on_leave(sequence)
+        self.settled = False
+        self.reserve.on_leave(sequence)
         self.cache.release(sequence)
         del self.running[sequence]
-        self._prefilling.pop(sequence, None)
+        self.prefilling.pop(sequence, None)
         self._decoding.pop(sequence, None)
         if sequence.span_start >= 0:
             sequence.decode_spans.append((sequence.span_start, last_step))
@@ -417,102 +412,16 @@ class Scheduler:
         sequence.state = State.WAITING
         self.waiting.push_front(sequence)
         self.cache.track(sequence)
-        self._reserve.on_preempt(self.running)
-        self._policy.on_preempt(sequence.view)
-
-    # ---- runs of decode steps in which nothing can change
-
-    def quiet_steps(self, batch: Batch) -> int:
-        """How many steps, this one included, repeat the batch with no decision in between.
-
-        Within them nobody finishes but in the last one, no page is short of eviction that a waiting
-        sequence would notice, and no pass could admit anybody.
-        """
-        if batch.prefills or self._prefilling or self._delayed:
-            return 1
-        steps = min(s.num_output_tokens - s.num_generated_tokens for s in batch.decodes)
-        available = self.cache.num_free_pages + self.cache.num_evictable_pages
-        if self.waiting and len(self.running) < self.config.max_running:
-            if not self._settled:
-                return 1
-            available = min(available, self.cache.quiet_pages())
-        while steps > 1 and self._pages_for(batch.decodes, steps) > available:
-            steps //= 2
-        return steps
-
-    def _pages_for(self, decodes: list[Sequence], steps: int) -> int:
-        size = self.cache.page_size
-        return sum(-(-(s.num_computed_tokens + steps) // size) - s.num_pages for s in decodes)
-
-    def commit_run(
-        self, batch: Batch, steps: int, now: float
-    ) -> tuple[list[Sequence], list[Growth]]:
-        """Book `steps` (at most quiet_steps) repetitions of a decode batch, the last ending at `now`.
-
-        Decides and books exactly what commit and schedule in turn would. Returns who finished, and
-        where pages were taken on the way.
-        """
-        self.now = now
-        growth = self._grow_ahead(batch, steps)
-        self.step = self.cache.step = batch.step + steps - 1
-        self._reserve.on_decode_steps(steps - 1)
-        finished: list[Sequence] = []
-        for sequence in batch.decodes:
-            sequence.num_computed_tokens += steps
-            sequence.num_generated_tokens += steps
-            if self._hears_tokens:
-                self._policy.on_tokens(sequence.view, steps)
-            if sequence.num_generated_tokens == sequence.num_output_tokens:
-                self._finish(sequence, now)
-                finished.append(sequence)
-        return finished, growth
-
-    def _grow_ahead(self, batch: Batch, steps: int) -> list[Growth]:
-        """Take the pages that steps 2..`steps` of the run need, each as its own step would."""
-        size = self.cache.page_size
-        due: dict[int, list[Sequence]] = {}
-        for sequence in batch.decodes:
-            first = sequence.num_pages * size - sequence.num_computed_tokens
-            for offset in range(first, steps, size):
-                due.setdefault(offset, []).append(sequence)
-        rows = len(batch.decodes)
-        digest = _rows_digest(batch) if self.log is not None else 0
-        logged = 1
-        growth: list[Growth] = []
-        for offset in sorted(due):
-            if self.log is not None:
-                self.log.batches(batch.step + logged, offset - logged, rows, digest)
-                logged = offset + 1
-            self.step = self.cache.step = batch.step + offset
-            self.evicted_pages = 0
-            taken: list[Pages] = []
-            self._grow(due[offset], taken)
-            if self.log is not None:
-                self.log.batch(self.step, rows, rows, crc32(taken[0], digest))
-            cache = self.cache
-            growth.append(
-                Growth(offset, cache.num_free_pages, cache.num_evictable_pages, self.evicted_pages)
-            )
-        if self.log is not None:
-            self.log.batches(batch.step + logged, steps - logged, rows, digest)
-        return growth
-
-    def _log_batch(self, batch: Batch, taken: list[Pages]) -> None:
-        assert self.log is not None
-        digest = _rows_digest(batch)
-        for pages in taken:
-            digest = crc32(pages, digest)
-        rows = len(batch.decodes) + len(batch.prefills)
-        tokens = len(batch.decodes) + batch.shape.prefill_tokens
-        self.log.batch(batch.step, tokens, rows, digest)
+        self.reserve.on_preempt(self.running)
+        self.policy.on_preempt(sequence.view)
 
 
-def _rows_digest(batch: Batch) -> int:
+def rows_digest(batch: Batch) -> int:
     """CRC-32 of the batch's rows: request ids and, for prefills, how many tokens."""
     ids = [sequence.request.id for sequence in batch.decodes]
     for sequence, _, count in batch.prefills:
         ids += (sequence.request.id, count)
-    return crc32(np.array(ids, dtype=np.int64))
+    return crc32(np.array(ids, dtype=np.int64).data)
 
 
 def _shape(decodes: list[Sequence], context: int, prefills: list[Prefill]) -> BatchShape:

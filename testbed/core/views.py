@@ -1,17 +1,217 @@
-"""The concrete views that a scheduler hands to its policy: read-only, live, without copies."""
+"""What policies see: live, read-only, cheap (O(1) unless said).
+
+Assigning to a field raises AttributeError. No view shows a request's true output length.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from testbed.core.policy import ClientView, NodeView, SequenceView
-from testbed.core.prefix_cache import PrefixCache
-from testbed.core.request import Tokens
-from testbed.core.waiting_queue import WaitingQueue
+from testbed.core.request import Sequence, Tokens
 
 if TYPE_CHECKING:
+    from testbed.core.prefix_cache import PrefixCache
+    from testbed.core.radix_tree import Node
     from testbed.core.scheduler import Scheduler
+    from testbed.core.waiting_queue import WaitingQueue
+
+
+class SequenceView:
+    """A policy's read-only sight of one sequence."""
+
+    __slots__ = ("_sequence",)
+
+    _sequence: Sequence
+
+    def __init__(self, sequence: Sequence) -> None:
+        object.__setattr__(self, "_sequence", sequence)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"views are read-only: {name} of a sequence cannot be set")
+
+    @property
+    def id(self) -> int:
+        """The request's id."""
+        return self._sequence.request.id
+
+    @property
+    def index(self) -> int:
+        """Arrival order on this replica, unique: the tie-breaker of every policy."""
+        return self._sequence.index
+
+    @property
+    def client(self) -> str:
+        """Whose request it is: the unit of fairness."""
+        return self._sequence.request.client
+
+    @property
+    def weight(self) -> float:
+        """The client's share relative to others."""
+        return self._sequence.request.weight
+
+    @property
+    def priority(self) -> int:
+        """The request's priority hint."""
+        return self._sequence.request.priority
+
+    @property
+    def namespace(self) -> str:
+        """Prefixes are shared inside a namespace only."""
+        return self._sequence.request.namespace
+
+    @property
+    def program(self) -> str | None:
+        """The program (session, agent run) the request belongs to."""
+        return self._sequence.request.program
+
+    @property
+    def turn(self) -> int:
+        """The request's place in its program, from 0."""
+        return self._sequence.request.turn
+
+    @property
+    def arrival(self) -> float:
+        """Seconds since the start of the run."""
+        return self._sequence.request.arrival
+
+    @property
+    def tokens(self) -> Tokens:
+        """What a prefill would have to hold: prompt and, after a preemption, generated tokens."""
+        view = self._sequence.tokens.view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def num_tokens(self) -> int:
+        """len(tokens)."""
+        return len(self._sequence.tokens)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return self._sequence.num_prompt_tokens
+
+    @property
+    def num_matched_tokens(self) -> int:
+        """While waiting: leading tokens that the cache holds now (whole pages, uncapped)."""
+        return self._sequence.num_matched_tokens
+
+    @property
+    def match_node(self) -> NodeView | None:
+        """While waiting: the radix-tree node where the match ends; None without a tree."""
+        view: NodeView | None = getattr(self._sequence.match_handle, "view", None)
+        return view
+
+    @property
+    def num_generated_tokens(self) -> int:
+        """Output tokens produced so far."""
+        return self._sequence.num_generated_tokens
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The declared output limit, which is not the true output length."""
+        return self._sequence.request.max_new_tokens
+
+    @property
+    def num_preemptions(self) -> int:
+        """How often the sequence was thrown out of memory."""
+        return self._sequence.num_preemptions
+
+    def __repr__(self) -> str:
+        return f"SequenceView({self._sequence!r})"
+
+
+class NodeView:
+    """A policy's read-only sight of a radix-tree node; only `state` may be written."""
+
+    __slots__ = ("_node",)
+
+    _node: Node
+
+    def __init__(self, node: Node) -> None:
+        object.__setattr__(self, "_node", node)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "state":
+            raise AttributeError(f"views are read-only: {name} of a node cannot be set")
+        object.__setattr__(self, name, value)
+
+    @property
+    def state(self) -> Any:
+        """The eviction policy's own slot; a split leaves it on the lower half (see on_split)."""
+        return self._node.state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._node.state = value
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens on the edge into this node."""
+        return len(self._node.tokens)
+
+    @property
+    def end(self) -> int:
+        """Depth in tokens at the end of the edge."""
+        return self._node.end
+
+    @property
+    def num_children(self) -> int:
+        """Children; only a node without any can be evicted."""
+        return len(self._node.children)
+
+    @property
+    def parent(self) -> NodeView | None:
+        """None for a root."""
+        parent = self._node.parent
+        return None if parent is None else parent.view
+
+    @property
+    def locks(self) -> int:
+        """Running sequences whose path passes here."""
+        return self._node.locks
+
+    @property
+    def last_access(self) -> int:
+        """Step of the newest admission or insertion that passed."""
+        return self._node.last_access
+
+    @property
+    def created(self) -> int:
+        """Step of the insertion; both halves of a split keep it."""
+        return self._node.created
+
+    @property
+    def hits(self) -> int:
+        """Requests that passed since the insertion, the inserting one included."""
+        return self._node.hits
+
+    @property
+    def serial(self) -> int:
+        """Insertion order; breaks ties between equal priorities."""
+        return self._node.serial
+
+    @property
+    def num_waiting(self) -> int:
+        """Waiting sequences whose match ends here or below."""
+        return self._node.num_waiting
+
+    def children(self) -> Iterator[NodeView]:
+        """The nodes below, by insertion order of their first token."""
+        return (child.view for child in self._node.children.values())
+
+    def waiting(self) -> Iterator[SequenceView]:
+        """Waiting sequences whose match ends at or inside this node's edge, in no useful order."""
+        for group in self._node.waiters.values():
+            for sequence in group:
+                yield sequence.view
+        for sequence in self._node.partial_waiters:
+            yield sequence.view
+
+    def __repr__(self) -> str:
+        node = self._node
+        return f"NodeView(tokens {node.start}..{node.end}, locks {node.locks}, hits {node.hits})"
 
 
 class ReadOnly:
@@ -23,8 +223,8 @@ class ReadOnly:
         raise AttributeError(f"views are read-only: {name} cannot be set")
 
 
-class LiveCacheView(ReadOnly):
-    """The CacheView over a PrefixCache."""
+class CacheView(ReadOnly):
+    """A policy's read-only sight of a prefix cache."""
 
     __slots__ = ("_cache",)
 
@@ -66,8 +266,15 @@ class LiveCacheView(ReadOnly):
         return self._cache.roots()
 
 
-class LiveWaitingView(ReadOnly):
-    """The WaitingView over a WaitingQueue."""
+class ClientView(NamedTuple):
+    """How many sequences of one client wait and run on this replica."""
+
+    waiting: int
+    running: int
+
+
+class WaitingView(ReadOnly):
+    """The queue: preempted sequences first, then by arrival. Safe to iterate while admitting."""
 
     __slots__ = ("_queue",)
 
@@ -83,19 +290,19 @@ class LiveWaitingView(ReadOnly):
         return (sequence.view for sequence in self._queue)
 
 
-class LiveSchedulerView(ReadOnly):
-    """The SchedulerView over a Scheduler."""
+class SchedulerView(ReadOnly):
+    """What a scheduling policy sees; one object for the whole run, always current."""
 
     __slots__ = ("_cache_view", "_scheduler", "_waiting_view")
 
     def __init__(self, scheduler: Scheduler) -> None:
         object.__setattr__(self, "_scheduler", scheduler)
-        object.__setattr__(self, "_cache_view", LiveCacheView(scheduler.cache))
-        object.__setattr__(self, "_waiting_view", LiveWaitingView(scheduler.waiting))
+        object.__setattr__(self, "_cache_view", CacheView(scheduler.cache))
+        object.__setattr__(self, "_waiting_view", WaitingView(scheduler.waiting))
 
     _scheduler: Scheduler
-    _cache_view: LiveCacheView
-    _waiting_view: LiveWaitingView
+    _cache_view: CacheView
+    _waiting_view: WaitingView
 
     @property
     def now(self) -> float:
@@ -108,7 +315,7 @@ class LiveSchedulerView(ReadOnly):
         return self._scheduler.step
 
     @property
-    def waiting(self) -> LiveWaitingView:
+    def waiting(self) -> WaitingView:
         """The queue."""
         return self._waiting_view
 
@@ -118,7 +325,7 @@ class LiveSchedulerView(ReadOnly):
         return tuple(sequence.view for sequence in self._scheduler.running)
 
     @property
-    def cache(self) -> LiveCacheView:
+    def cache(self) -> CacheView:
         """The prefix cache."""
         return self._cache_view
 

@@ -8,7 +8,7 @@ from testbed.core.request import Sequence, State
 
 
 class WaitingQueue:
-    """A linked list through the sequences: every operation is O(1), and iteration survives removal."""
+    """A linked list through the sequences: O(1) operations, and iteration survives removal."""
 
     __slots__ = ("_first", "_last", "_length")
 

@@ -4,23 +4,25 @@ from testbed.core.policy import (
     NO_BUDGET,
     NO_MEMORY,
     Admitted,
-    CacheView,
-    ClientView,
     Delay,
     EvictionPolicy,
-    NodeView,
     Outcome,
     PolicyError,
     Proposals,
     Refuse,
     ReplicaView,
     RoutingPolicy,
-    SchedulerView,
     SchedulingPolicy,
+)
+from testbed.core.request import Request
+from testbed.core.views import (
+    CacheView,
+    ClientView,
+    NodeView,
+    SchedulerView,
     SequenceView,
     WaitingView,
 )
-from testbed.core.request import Request
 
 __all__ = [
     "NO_BUDGET",

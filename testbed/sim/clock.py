@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heappush
+from typing import Any
 
 import simpy
 
@@ -25,4 +26,5 @@ class Clock(simpy.Environment):
     def trigger(self, event: simpy.Event, instant: float, priority: int) -> None:
         """Let a pending event happen at `instant`."""
         event._ok, event._value = True, None
-        heappush(self._queue, (instant, priority, next(self._eid), event))
+        queue: list[Any] = self._queue
+        heappush(queue, (instant, priority, next(self._eid), event))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import simpy
 
 from testbed.core.batch import Batch, StepResult
+from testbed.core.decode_run import commit_run, quiet_steps
 from testbed.core.recorder import Recorder
 from testbed.core.request import Request, Sequence, State
 from testbed.core.scheduler import Scheduler
@@ -84,7 +85,7 @@ class Replica:
             if batch is None:
                 yield from self._wait()
                 continue
-            steps = self._scheduler.quiet_steps(batch) if self._skip_quiet_steps else 1
+            steps = quiet_steps(self._scheduler, batch) if self._skip_quiet_steps else 1
             if steps == 1:
                 yield from self._step(batch)
             else:
@@ -144,7 +145,7 @@ class Replica:
         self._check()
 
     def _commit_run(self, batch: Batch, times: Times, steps: int) -> None:
-        finished, growth = self._scheduler.commit_run(batch, steps, float(times[steps]))
+        finished, growth = commit_run(self._scheduler, batch, steps, float(times[steps]))
         self._recorder.repeats(times[1 : steps + 1], growth)
         for sequence in finished:
             self._left(sequence)

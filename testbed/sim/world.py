@@ -60,9 +60,7 @@ def simulate(
     schedulers = [Scheduler(cache, scheduler, policy(), eviction(), log) for log in logs]
     recorders = [Recorder(index, one) for index, one in enumerate(schedulers)]
     fleet = tuple(
-        Replica(
-            clock, index, one, latency, recorder, on_left, skip_quiet_steps, check_invariants
-        )
+        Replica(clock, index, one, latency, recorder, on_left, skip_quiet_steps, check_invariants)
         for index, (one, recorder) in enumerate(zip(schedulers, recorders, strict=True))
     )
     arrived = 0

@@ -28,7 +28,7 @@ def build_record(
     num_pages: int = 10,
     page_size: int = 2,
 ) -> RunRecord:
-    """A record with the given values; what a row leaves out is 0, an empty string or the default."""
+    """A record with the given values; what a row leaves out is zero or empty or the default."""
     return RunRecord(
         requests=columns_of(_rows(requests, REQUEST_COLUMNS), REQUEST_COLUMNS),
         steps=columns_of(_rows(steps, STEP_COLUMNS), STEP_COLUMNS),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -17,26 +16,14 @@ from testbed.core.records import RunRecord
 from testbed.core.request import Request
 from testbed.metrics.bounds import clairvoyant_bound, run_bounds, sharing_bound
 from testbed.metrics.prompt_paths import block_paths, prompt_paths
+from testbed.workloads.data_folder import data_folder
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-CASES = REPOSITORY / "tests" / "cases"
-DATA = next(
-    (
-        folder
-        for folder in (
-            Path(os.environ.get("TESTBED_DATA", REPOSITORY / "data")),
-            REPOSITORY / "data",
-            REPOSITORY.parent / "shared" / "data",
-        )
-        if (folder / "mooncake").is_dir()
-    ),
-    None,
-)
+CASES = Path(__file__).resolve().parents[1] / "cases"
+DATA = data_folder()
 
 
 def instances(name: str) -> list[dict[str, Any]]:
-    path = CASES / name
-    return json.loads(path.read_text())["instances"] if path.exists() else []
+    return json.loads((CASES / name).read_text())["instances"]
 
 
 def ask(
@@ -271,8 +258,12 @@ def served(request: int, replica: int, admitted_s: float, **more: Any) -> dict[s
 def test_the_bounds_of_a_run_follow_its_replicas_and_order(make_record: Any) -> None:
     # Replica 0 serves A A, replica 1 serves A: apart they share one prompt less than together.
     record: RunRecord = make_record(
-        [served(7, 0, 2.0), served(3, 0, 1.0), served(5, 1, 0.5)]
-        + [{"request": 4, "status": "refused", "admitted_step": -1}],
+        [
+            served(7, 0, 2.0),
+            served(3, 0, 1.0),
+            served(5, 1, 0.5),
+            {"request": 4, "status": "refused", "admitted_step": -1},
+        ],
         [],
         num_pages=2,
         page_size=2,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.core.policy import EvictionPolicy, NodeView
+from testbed.core.policy import EvictionPolicy
+from testbed.core.views import NodeView
 
 
 class Lfu(EvictionPolicy):

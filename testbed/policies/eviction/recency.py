@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.core.policy import EvictionPolicy, NodeView
+from testbed.core.policy import EvictionPolicy
+from testbed.core.views import NodeView
 
 
 class Lru(EvictionPolicy):
@@ -14,7 +15,7 @@ class Lru(EvictionPolicy):
 
 
 class Fifo(EvictionPolicy):
-    """Earliest inserted leaf first; SGLang's `fifo`, with both halves of a split keeping the stamp."""
+    """Earliest inserted leaf first; SGLang's `fifo`, but both halves of a split keep the stamp."""
 
     def priority(self, node: NodeView, now: int) -> int:
         """The step of the insertion."""

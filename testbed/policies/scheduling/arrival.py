@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from testbed.core.policy import Proposals, SchedulerView, SchedulingPolicy
+from testbed.core.policy import Proposals, SchedulingPolicy
+from testbed.core.views import SchedulerView
 
 OnMisfit = Literal["stop", "skip"]
 """After a proposal that did not fit: end the pass (head-of-line blocking), or try the next one."""

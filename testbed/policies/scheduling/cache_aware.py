@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.core.policy import Proposals, SchedulerView, SchedulingPolicy, SequenceView
+from testbed.core.policy import Proposals, SchedulingPolicy
+from testbed.core.views import SchedulerView, SequenceView
 from testbed.policies.scheduling.arrival import OnMisfit, check_on_misfit
 from testbed.policies.scheduling.match_queue import MatchQueue
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed.core.page_pool import EMPTY_PAGES
-from testbed.core.policy import NodeView, Proposals, SchedulerView, SchedulingPolicy, SequenceView
+from testbed.core.policy import Proposals, SchedulingPolicy
 from testbed.core.radix_tree import Node, RadixTree
+from testbed.core.views import NodeView, SchedulerView, SequenceView
 from testbed.policies.scheduling.arrival import OnMisfit, check_on_misfit
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Literal
 
-from testbed.core.policy import Proposals, SchedulerView, SchedulingPolicy, SequenceView
+from testbed.core.policy import Proposals, SchedulingPolicy
+from testbed.core.views import SchedulerView, SequenceView
 from testbed.policies.scheduling.match_queue import Key, MatchQueue
 
 
@@ -26,8 +27,8 @@ class _Ledger:
 class Vtc(SchedulingPolicy):
     """Virtual Token Counter (OSDI'24): the client with the least weighted service goes next.
 
-    Counters rise by prompt_weight * prompt / weight at first admission and by output_weight / weight
-    per output token; inside a client, arrival order. A client that returns to the queue is lifted
+    Counters rise by prompt_weight * prompt / weight at first admission and by output_weight /
+    weight per output token; inside a client, arrival order. A client that returns to the queue is lifted
     to the smallest counter of the queued clients, so that idling earns no credit; if nobody is
     queued, rule `paper` lifts it to the counter of the client that left the queue last, rule
     `artifact` (the authors' code) does not lift it. Stops at the first misfit, as both do. Two

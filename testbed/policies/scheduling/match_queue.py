@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from testbed.core.policy import SequenceView
+from testbed.core.views import SequenceView
 
 Key = tuple[int, int, int]
 """(0, or 1 if put last; minus the matched tokens, or 0 if put last; arrival order)."""

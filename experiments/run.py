@@ -1,0 +1,194 @@
+"""Runs one experiment, or a sweep of them, each into a folder of its own.
+
+    python -m experiments.run workload=mooncake scheduler=lpm hardware=h100
+    python -m experiments.run -m scheduler=fcfs,lpm cache.tokens=100000,400000 seed=0,1
+    python -m experiments.run scheduler._target_=my_module.MyPolicy
+
+A user's mistake gives one line and exit status 2; HYDRA_FULL_ERROR=1 gives the traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, InstantiationException, MissingConfigException
+from hydra.types import RunMode
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+
+from experiments.config import POLICY_GROUPS, Options, build_simulation, choices, policy_choice
+from experiments.job import run_job
+from experiments.progress import ProgressBar
+from testbed.metrics.results import ResultsError, config_hash, is_complete
+from testbed.policies import PolicyError, registry
+
+FULL_ERROR = "HYDRA_FULL_ERROR"
+MISTAKES = (
+    ValueError,
+    OSError,
+    PolicyError,
+    ResultsError,
+    HydraException,
+    OmegaConfBaseException,
+)
+"""What a user can cause; anything else is a defect and shows its traceback."""
+
+
+class JobFailed(Exception):
+    """A job has failed and said why; `status` is what the process should exit with."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"exit status {status}")
+        self.status = status
+
+
+def main() -> int:
+    """Run what the command line asks for; returns the exit status."""
+    wants_traceback = FULL_ERROR in os.environ
+    # Without it Hydra prints errors itself, several lines each, and exits.
+    os.environ[FULL_ERROR] = "1"
+
+    @hydra.main(version_base="1.3", config_path="conf", config_name="config")
+    def run(config: DictConfig) -> None:
+        _job(config, wants_traceback)
+
+    try:
+        sys.argv[1:] = with_foreign_policies(sys.argv[1:])
+        register_options()
+        run()
+    except JobFailed as failure:
+        return failure.status
+    except MISTAKES as error:
+        if wants_traceback:
+            raise
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def register_options() -> None:
+    """Tell Hydra the schema, every value of every group, and how to name a run's folder."""
+    store = ConfigStore.instance()
+    store.store(name="options", node=Options)
+    for choice in choices():
+        store.store(
+            group=choice.group, name=choice.name, node=choice.node, package=choice.package
+        )
+    OmegaConf.register_new_resolver(
+        "overrides_hash", lambda text: sha256(text.encode()).hexdigest()[:12], replace=True
+    )
+
+
+def with_foreign_policies(arguments: list[str]) -> list[str]:
+    """Turn `scheduler._target_=module.Class` into a value of the group, checked like any other."""
+    store = ConfigStore.instance()
+    kept = []
+    for argument in arguments:
+        group, separator, targets = argument.partition("._target_=")
+        if not separator or group not in POLICY_GROUPS:
+            kept.append(argument)
+            continue
+        for target in targets.split(","):
+            module, _, name = target.strip("'\" ").rpartition(".")
+            policy = registry.find(POLICY_GROUPS[group], f"{module}:{name}")
+            choice = policy_choice(group, f"{module}.{name}", policy)
+            store.store(group=group, name=choice.name, node=choice.node)
+        kept = [other for other in kept if not other.startswith(f"{group}=")]
+        kept.append(f"{group}={targets}")
+    return kept
+
+
+def _job(config: DictConfig, wants_traceback: bool) -> None:
+    settings = HydraConfig.get()
+    folder = Path(settings.runtime.output_dir)
+    label = " ".join(settings.overrides.task) or "defaults"
+    try:
+        options: Any = OmegaConf.to_container(
+            config, resolve=True, enum_to_str=True, throw_on_missing=True
+        )
+        # Where a run lies does not change what it is.
+        del options["output"]
+        if is_complete(folder, config_hash(options)):
+            print(f"{label}: complete, skipped", file=sys.stderr)
+            return
+        simulation = build_simulation(options, partial(instantiate, _convert_="all"))
+        with ProgressBar(len(simulation.workload), label) as bar:
+            summary = run_job(
+                simulation,
+                folder,
+                config=options,
+                overrides=overridden(settings.overrides.task, options),
+                bar=bar,
+            )
+    except Exception as error:
+        is_mistake = isinstance(error, MISTAKES)
+        if is_mistake and not wants_traceback:
+            where = f"{label}: " if settings.mode is RunMode.MULTIRUN else ""
+            print(f"error: {where}{one_line(error)}", file=sys.stderr)
+        else:
+            traceback.print_exc()
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+        raise JobFailed(2 if is_mistake else 1) from None
+    print(
+        f"{label}: hit rate {summary['hit_rate']:.3f}, mean TTFT {summary['ttft_mean_s']:.3f} s, "
+        f"{summary['requests_per_s']:.2f} requests/s; {os.path.relpath(folder)}"
+    )
+
+
+def overridden(overrides: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the overrides set, by dotted name: a group's choice, or an option's value."""
+    chosen: dict[str, Any] = {}
+    for override in overrides:
+        name, _, text = override.lstrip("+").partition("=")
+        value: Any = options
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        chosen[name] = text if value is None or isinstance(value, dict) else value
+    chosen.pop("output", None)
+    return chosen
+
+
+def one_line(error: BaseException) -> str:
+    """What is wrong, with what value, and what would be accepted, on one line."""
+    cause = error.__cause__
+    if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        return f"{group}={name}: one of {', '.join(error.options)} is needed"
+    if isinstance(error, InstantiationException) and cause is not None:
+        return _flat(str(cause))
+    if isinstance(error, OmegaConfBaseException):
+        return _config_mistake(error)
+    if isinstance(cause, OmegaConfBaseException):
+        return _config_mistake(cause)
+    return _flat(str(error))
+
+
+def _config_mistake(error: OmegaConfBaseException) -> str:
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key}: a value is needed"
+    if isinstance(error, ConfigKeyError) or "not in" in str(error):
+        path, _, _ = str(error.full_key).rpartition(".")
+        known = ", ".join(str(key) for key in error.parent_node if key != "_target_")
+        return f"{error.full_key}: no such option; {path or 'an experiment'} has {known}"
+    return f"{error.full_key}: {str(error).splitlines()[0]}"
+
+
+def _flat(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Run folders as pandas frames."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from testbed.core.records import DECISION_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS, Column
+from testbed.metrics.results import COMPLETE, ResultsError, arrow_schema
+
+
+class Results:
+    """One run or a sweep. Frames are read when they are first asked for; `run` names the folder.
+
+    folders: the run folders by name, sorted.
+    """
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self.folders = dict(folders)
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """The columns of testbed.core.records.REQUEST_COLUMNS after `run`."""
+        return self._tables("requests", REQUEST_COLUMNS)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """Likewise STEP_COLUMNS; runs that did not write them have no rows."""
+        return self._tables("steps", STEP_COLUMNS)
+
+    @cached_property
+    def decisions(self) -> pd.DataFrame:
+        """Likewise DECISION_COLUMNS; runs that did not record them have no rows."""
+        return self._tables("decisions", DECISION_COLUMNS)
+
+    @cached_property
+    def config(self) -> pd.DataFrame:
+        """One row a run: `run`, `seed`, and every option by its dotted name."""
+        rows = [
+            {"run": name, "seed": manifest["seed"], **_flat(config)}
+            for name, config, manifest in self._described
+        ]
+        return pd.DataFrame(rows)
+
+    @property
+    def overrides(self) -> list[str]:
+        """The options that were overridden in at least one run, `seed` left out."""
+        named = (name for _, _, manifest in self._described for name in manifest["overrides"])
+        return [name for name in dict.fromkeys(named) if name != "seed"]
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """One row a run: `run`, `seed`, the overrides, and the columns of summary.json.
+
+        A run that left an option alone shows the value in its config.
+        """
+        overrides = self.overrides
+        rows = []
+        for name, config, manifest in self._described:
+            flat = _flat(config)
+            set_here = manifest["overrides"]
+            chosen = {key: set_here.get(key, flat.get(key)) for key in overrides}
+            numbers = json.loads((self.folders[name] / "summary.json").read_text())
+            rows.append({"run": name, "seed": manifest["seed"], **chosen, **numbers})
+        frame = pd.DataFrame(rows)
+        # A metric without a sample is null; alone in its column it would not even be a number.
+        options = ("run", "seed", *overrides)
+        without = [name for name in frame if name not in options and frame[name].isna().all()]
+        return frame.astype(dict.fromkeys(without, float))
+
+    @cached_property
+    def _described(self) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+        """Name, config and manifest of each run."""
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return [
+            (
+                name,
+                yaml.load((folder / "config.yaml").read_text(), Loader=loader),
+                json.loads((folder / "manifest.json").read_text()),
+            )
+            for name, folder in self.folders.items()
+        ]
+
+    def _tables(self, table: str, schema: Mapping[str, Column]) -> pd.DataFrame:
+        frames = []
+        for name, folder in self.folders.items():
+            path = folder / f"{table}.parquet"
+            if path.exists():
+                frame = pd.read_parquet(path)
+                frame.insert(0, "run", name)
+                frames.append(frame)
+        if not frames:
+            empty = arrow_schema(schema).empty_table().to_pandas()
+            empty.insert(0, "run", pd.Series(dtype="str"))
+            return empty
+        return pd.concat(frames, ignore_index=True)
+
+
+def load(path: str | Path) -> Results:
+    """Read one run folder, or every complete run below a folder.
+
+    Raises ResultsError where there is none. Runs are named by their path below `path`; a run that
+    is loaded by itself has its folder's name.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise ResultsError(f"{root}: no such folder; the folder of a run or of a sweep is needed")
+    if (root / COMPLETE).is_file():
+        return Results({root.resolve().name: root})
+    markers = sorted(
+        marker
+        for marker in root.rglob(COMPLETE)
+        if not any(part.startswith(".") for part in marker.relative_to(root).parts)
+    )
+    if not markers:
+        raise ResultsError(
+            f"{root}: no complete run in it; a run is complete once it has {COMPLETE}"
+        )
+    return Results({m.parent.relative_to(root).as_posix(): m.parent for m in markers})
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted names; a group whose `_target_` is a class also has that class's name as its value."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            if "_target_" in value:
+                flat[name] = _snake_case(str(value["_target_"]).rpartition(".")[2])
+            flat |= _flat(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -1,0 +1,203 @@
+"""A run's folder: its tables, its numbers, and what is needed to repeat it; all or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from testbed.core.records import (
+    DECISION_COLUMNS,
+    REQUEST_COLUMNS,
+    STEP_COLUMNS,
+    Column,
+    Columns,
+    RunRecord,
+)
+
+COMPLETE = "COMPLETE"
+"""The marker, written last; it holds the config hash."""
+RUN_FILES = (
+    "config.yaml",
+    "manifest.json",
+    "requests.parquet",
+    "steps.parquet",
+    "decisions.parquet",
+    "summary.json",
+    COMPLETE,
+)
+RECORDED_VERSIONS = (
+    "radix-testbed",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "simpy",
+    "hydra-core",
+    "torch",
+    "triton",
+    "transformers",
+)
+
+
+class ResultsError(Exception):
+    """A run folder cannot be written or read; the message names it and says what to do."""
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """16 hex digits that identify a resolved config; the order of its keys does not matter."""
+    text = json.dumps(config, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def is_complete(folder: str | Path, expected_hash: str) -> bool:
+    """Whether the folder holds a complete run of this config.
+
+    Raises ResultsError if it holds a complete run of another one.
+    """
+    marker = Path(folder) / COMPLETE
+    if not marker.is_file():
+        return False
+    found = marker.read_text().strip()
+    if found != expected_hash:
+        raise ResultsError(
+            f"{folder} holds a complete run of another config (hash {found}, not {expected_hash}); "
+            "write to another folder, or remove this one"
+        )
+    return True
+
+
+def write_run(
+    folder: str | Path,
+    *,
+    config: Mapping[str, Any],
+    record: RunRecord,
+    summary: Mapping[str, float],
+    seed: int,
+    wall_seconds: float,
+    overrides: Mapping[str, Any] | None = None,
+    hardware: str | None = None,
+    write_steps: bool = True,
+) -> None:
+    """Write one run; afterwards the folder is complete, and before that it does not exist.
+
+    config: resolved, of plain values. overrides: by name what was set for this run; testbed.load
+    makes columns of them. hardware: what it ran on, where that was measured. A run of the same
+    config is replaced. Raises ResultsError if the folder holds anything else; the leftovers of
+    a killed writer are removed.
+    """
+    folder = Path(folder)
+    digest = config_hash(config)
+    is_complete(folder, digest)
+    present = folder.iterdir() if folder.exists() else ()
+    foreign = sorted(path.name for path in present if path.name not in RUN_FILES)
+    if foreign:
+        raise ResultsError(f"{folder} holds {foreign[0]!r}, which is no part of a run")
+    manifest = {
+        "config_hash": digest,
+        "overrides": dict(overrides or {}),
+        "seed": seed,
+        "counters": record.counters,
+        "wall_seconds": wall_seconds,
+        "git_commit": _git_commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "hardware": hardware,
+        "versions": _versions(),
+    }
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        (partial / "config.yaml").write_text(yaml.safe_dump(dict(config), sort_keys=False))
+        _write_json(partial / "manifest.json", manifest)
+        _write_json(partial / "summary.json", summary)
+        _write_table(partial / "requests.parquet", record.requests, REQUEST_COLUMNS)
+        if write_steps:
+            _write_table(partial / "steps.parquet", record.steps, STEP_COLUMNS)
+        if record.decisions is not None:
+            _write_table(partial / "decisions.parquet", record.decisions, DECISION_COLUMNS)
+        for path in sorted(partial.iterdir()):
+            _sync(path)
+        (partial / COMPLETE).write_text(digest + "\n")
+        _sync(partial / COMPLETE)
+        _sync(partial)
+        if folder.exists():
+            # Without its marker, what is left of the old run counts for nothing if we stop here.
+            (folder / COMPLETE).unlink(missing_ok=True)
+            shutil.rmtree(folder)
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    _sync(folder.parent)
+
+
+def arrow_schema(columns: Mapping[str, Column]) -> pa.Schema:
+    """The parquet schema of a table of testbed.core.records."""
+    return pa.schema(
+        [
+            (name, pa.string() if column.dtype == "str" else pa.type_for_alias(column.dtype))
+            for name, column in columns.items()
+        ]
+    )
+
+
+def _write_table(path: Path, columns: Columns, schema: Mapping[str, Column]) -> None:
+    """The bytes depend on the content and on the version of pyarrow alone."""
+    table = pa.table({name: columns[name] for name in schema}, schema=arrow_schema(schema))
+    pq.write_table(table, path, compression="zstd")
+
+
+def _write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """NaN becomes null: JSON has no NaN."""
+    plain = {
+        key: None if isinstance(value, float) and math.isnan(value) else value
+        for key, value in values.items()
+    }
+    path.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _versions() -> dict[str, str]:
+    """Of the packages that are installed."""
+    found: dict[str, str] = {}
+    for name in RECORDED_VERSIONS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _git_commit() -> str | None:
+    """The commit that this code is checked out at, `-dirty` if it was changed; None if unknown."""
+    here = Path(__file__).parent
+    # Installed code may lie inside a stranger's checkout: only a tracked file speaks for itself.
+    tracked = ["git", "ls-files", "--error-unmatch", Path(__file__).name]
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        subprocess.run(tracked, cwd=here, check=True, capture_output=True)
+        return subprocess.run(
+            describe, cwd=here, check=True, capture_output=True, text=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
