@@ -113,7 +113,8 @@ def with_foreign_policies(arguments: list[str]) -> list[str]:
 def _job(config: DictConfig, wants_traceback: bool) -> None:
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
-    label = " ".join(settings.overrides.task) or "defaults"
+    overrides = [o for o in settings.overrides.task if not o.startswith("output=")]
+    label = " ".join(overrides) or "defaults"
     try:
         options: Any = OmegaConf.to_container(
             config, resolve=True, enum_to_str=True, throw_on_missing=True
@@ -129,7 +130,7 @@ def _job(config: DictConfig, wants_traceback: bool) -> None:
                 simulation,
                 folder,
                 config=options,
-                overrides=overridden(settings.overrides.task, options),
+                overrides=overridden(overrides, options),
                 bar=bar,
             )
     except Exception as error:
@@ -144,8 +145,12 @@ def _job(config: DictConfig, wants_traceback: bool) -> None:
         raise JobFailed(2 if is_mistake else 1) from None
     print(
         f"{label}: hit rate {summary['hit_rate']:.3f}, mean TTFT {summary['ttft_mean_s']:.3f} s, "
-        f"{summary['requests_per_s']:.2f} requests/s; {os.path.relpath(folder)}"
+        f"{summary['requests_per_s']:.2f} requests/s; {_shown(folder)}"
     )
+
+
+def _shown(folder: Path) -> Path:
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
 def overridden(overrides: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +162,6 @@ def overridden(overrides: Iterable[str], options: Mapping[str, Any]) -> dict[str
         for key in name.split("."):
             value = value.get(key) if isinstance(value, dict) else None
         chosen[name] = text if value is None or isinstance(value, dict) else value
-    chosen.pop("output", None)
     return chosen
 
 

@@ -90,7 +90,8 @@ class RatioReserve(Reserve):
     """Keeps a share of the running sequences' remaining output, as SGLang's new_token_ratio.
 
     The share starts at reserve_ratio, falls linearly to its floor over reserve_decay_steps decode
-    steps, and is set from the running batch after a preemption: (generated + 20 n) / (declared + 1).
+    steps, and is set from the running batch after a preemption: (generated + 20 n) /
+    (declared + 1).
     The newcomer itself counts in full. Outputs are clipped to 4096 tokens, as in SGLang 0.5.23.
     """
 

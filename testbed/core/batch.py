@@ -40,6 +40,20 @@ class Prefill(NamedTuple):
         return self.start + self.num_tokens == len(self.sequence.tokens)
 
 
+def shape_of(decodes: list[Sequence], context: int, prefills: list[Prefill]) -> BatchShape:
+    """The shape of a step; `context` is the decode rows' summed context, new tokens included."""
+    tokens = pairs = prefill_context = 0
+    logit_rows = len(decodes)
+    for row in prefills:
+        tokens += row.num_tokens
+        pairs += row.num_tokens * row.start + row.num_tokens * (row.num_tokens + 1) // 2
+        prefill_context += row.start + row.num_tokens
+        logit_rows += row.completes
+    return BatchShape(
+        len(decodes), context, len(prefills), tokens, pairs, prefill_context, logit_rows
+    )
+
+
 @dataclass(slots=True)
 class Batch:
     """One step's work, in row order: every decode (one token each), then every prefill chunk.

@@ -10,6 +10,9 @@ from collections.abc import Sequence as Rows
 from hashlib import sha256
 from zlib import crc32
 
+import numpy as np
+
+from testbed.core.batch import Batch
 from testbed.core.page_pool import Pages
 from testbed.core.records import DECISION_COLUMNS, Columns, columns_of
 from testbed.core.request import Sequence
@@ -83,6 +86,14 @@ class DecisionLog:
 
     def __hash__(self) -> int:
         return int(self.hexdigest()[:15], 16)
+
+
+def rows_digest(batch: Batch) -> int:
+    """CRC-32 of the batch's rows: request ids and, for prefills, how many tokens."""
+    ids = [sequence.request.id for sequence in batch.decodes]
+    for sequence, _, count in batch.prefills:
+        ids += (sequence.request.id, count)
+    return crc32(np.array(ids, dtype=np.int64).data)
 
 
 def _first_difference(ours: Rows[Decision], theirs: Rows[Decision]) -> str | None:

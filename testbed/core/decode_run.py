@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from testbed.core.batch import Batch
+from testbed.core.decisions import rows_digest
 from testbed.core.request import Sequence
-from testbed.core.scheduler import Scheduler, rows_digest
+from testbed.core.scheduler import Scheduler
 
 
 class Growth(NamedTuple):

@@ -47,7 +47,7 @@ class Refuse(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """Returned by on_arrival: keep the request out of the queue and call again at `until` (seconds)."""
+    """Returned by on_arrival: stay out of the queue; it is called again at `until` (seconds)."""
 
     until: float
 

@@ -7,15 +7,14 @@ locked. Per step the driver calls schedule, executes the batch, and calls commit
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from zlib import crc32
 
 import numpy as np
 
 from testbed.core.admission import build_reserve, lifetime_pages
-from testbed.core.batch import Batch, BatchShape, Prefill, StepResult
+from testbed.core.batch import Batch, Prefill, StepResult, shape_of
 from testbed.core.block_hash_cache import BlockHashCache
 from testbed.core.config import CacheConfig, SchedulerConfig
-from testbed.core.decisions import DecisionLog
+from testbed.core.decisions import DecisionLog, rows_digest
 from testbed.core.page_pool import PagePool, Pages
 from testbed.core.policy import (
     NO_BUDGET,
@@ -189,7 +188,7 @@ class Scheduler:
         if self._publish_early:
             for sequence, start, count in prefills:
                 self.cache.publish(sequence, sequence.tokens[: start + count])
-        batch = Batch(self.step, decodes, prefills, _shape(decodes, context, prefills))
+        batch = Batch(self.step, decodes, prefills, shape_of(decodes, context, prefills))
         if self.log is not None:
             if self.evicted:
                 self.log.evict(self.step, np.concatenate(self.evicted), self.cache.page_size)
@@ -414,24 +413,3 @@ class Scheduler:
         self.cache.track(sequence)
         self.reserve.on_preempt(self.running)
         self.policy.on_preempt(sequence.view)
-
-
-def rows_digest(batch: Batch) -> int:
-    """CRC-32 of the batch's rows: request ids and, for prefills, how many tokens."""
-    ids = [sequence.request.id for sequence in batch.decodes]
-    for sequence, _, count in batch.prefills:
-        ids += (sequence.request.id, count)
-    return crc32(np.array(ids, dtype=np.int64).data)
-
-
-def _shape(decodes: list[Sequence], context: int, prefills: list[Prefill]) -> BatchShape:
-    tokens = pairs = prefill_context = 0
-    logit_rows = len(decodes)
-    for row in prefills:
-        tokens += row.num_tokens
-        pairs += row.num_tokens * row.start + row.num_tokens * (row.num_tokens + 1) // 2
-        prefill_context += row.start + row.num_tokens
-        logit_rows += row.completes
-    return BatchShape(
-        len(decodes), context, len(prefills), tokens, pairs, prefill_context, logit_rows
-    )

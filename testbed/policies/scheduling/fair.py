@@ -28,9 +28,9 @@ class Vtc(SchedulingPolicy):
     """Virtual Token Counter (OSDI'24): the client with the least weighted service goes next.
 
     Counters rise by prompt_weight * prompt / weight at first admission and by output_weight /
-    weight per output token; inside a client, arrival order. A client that returns to the queue is lifted
-    to the smallest counter of the queued clients, so that idling earns no credit; if nobody is
-    queued, rule `paper` lifts it to the counter of the client that left the queue last, rule
+    weight per output token; inside a client, arrival order. A client that returns to the queue is
+    lifted to the smallest counter of the queued clients, so that idling earns no credit; if nobody
+    is queued, rule `paper` lifts it to the counter of the client that left the queue last, rule
     `artifact` (the authors' code) does not lift it. Stops at the first misfit, as both do. Two
     backlogged clients' service differs by at most
     2 * max(prompt_weight * longest prompt, output_weight * batch tokens).
