@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.progress import ProgressBar
 from experiments.simulation import Simulation
 from testbed.metrics.bounds import run_bounds
 from testbed.metrics.results import write_run
@@ -20,15 +19,16 @@ def run_job(
     *,
     config: Mapping[str, Any],
     overrides: Mapping[str, Any],
-    bar: ProgressBar,
+    progress: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
     """Write one complete run folder and return its summary.
 
-    config: resolved; what identifies the run. overrides: what was set for it, by option.
+    config: resolved, what identifies the run; `record` and `seed` are read. overrides: what was
+    set for it, by option. progress: hears how many requests have left.
     """
     recorded = config["record"]
     start = time.perf_counter()
-    record = simulation.run(bar.show)
+    record = simulation.run(progress)
     wall_seconds = time.perf_counter() - start
     bounds = None
     if recorded["bounds"]:

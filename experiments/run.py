@@ -14,6 +14,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -46,36 +47,33 @@ MISTAKES = (
 """What a user can cause; anything else is a defect and shows its traceback."""
 
 
-class JobFailed(Exception):
-    """A job has failed and said why; `status` is what the process should exit with."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"exit status {status}")
-        self.status = status
-
-
 def main() -> int:
     """Run what the command line asks for; returns the exit status."""
     wants_traceback = FULL_ERROR in os.environ
     # Without it Hydra prints errors itself, several lines each, and exits.
     os.environ[FULL_ERROR] = "1"
+    process = os.getpid()
+    failures: list[int] = []
 
     @hydra.main(version_base="1.3", config_path="conf", config_name="config")
     def run(config: DictConfig) -> None:
-        _job(config, wants_traceback)
+        status = run_one(config, wants_traceback)
+        if status and os.getpid() != process:
+            # In a launcher's worker process only an exception reaches the main one.
+            raise RuntimeError("a job failed; its error is printed above")
+        if status:
+            failures.append(status)
 
     try:
         sys.argv[1:] = with_foreign_policies(sys.argv[1:])
         register_options()
         run()
-    except JobFailed as failure:
-        return failure.status
     except MISTAKES as error:
         if wants_traceback:
             raise
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
-    return 0
+    return min(failures, default=0)
 
 
 def register_options() -> None:
@@ -110,12 +108,14 @@ def with_foreign_policies(arguments: list[str]) -> list[str]:
     return kept
 
 
-def _job(config: DictConfig, wants_traceback: bool) -> None:
+def run_one(config: DictConfig, wants_traceback: bool) -> int:
+    """Run one job unless its folder is complete; returns 0, 2 for a mistake, 1 for a defect."""
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
     overrides = [o for o in settings.overrides.task if not o.startswith("output=")]
     label = " ".join(overrides) or "defaults"
     try:
+        check_options(config)
         options: Any = OmegaConf.to_container(
             config, resolve=True, enum_to_str=True, throw_on_missing=True
         )
@@ -123,7 +123,7 @@ def _job(config: DictConfig, wants_traceback: bool) -> None:
         del options["output"]
         if is_complete(folder, config_hash(options)):
             print(f"{label}: complete, skipped", file=sys.stderr)
-            return
+            return 0
         simulation = build_simulation(options, partial(instantiate, _convert_="all"))
         with ProgressBar(len(simulation.workload), label) as bar:
             summary = run_job(
@@ -131,7 +131,7 @@ def _job(config: DictConfig, wants_traceback: bool) -> None:
                 folder,
                 config=options,
                 overrides=overridden(overrides, options),
-                bar=bar,
+                progress=bar.show,
             )
     except Exception as error:
         is_mistake = isinstance(error, MISTAKES)
@@ -139,14 +139,29 @@ def _job(config: DictConfig, wants_traceback: bool) -> None:
             where = f"{label}: " if settings.mode is RunMode.MULTIRUN else ""
             print(f"error: {where}{one_line(error)}", file=sys.stderr)
         else:
+            print(f"error: {label}", file=sys.stderr)
             traceback.print_exc()
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
-        raise JobFailed(2 if is_mistake else 1) from None
+        return 2 if is_mistake else 1
     print(
         f"{label}: hit rate {summary['hit_rate']:.3f}, mean TTFT {summary['ttft_mean_s']:.3f} s, "
         f"{summary['requests_per_s']:.2f} requests/s; {_shown(folder)}"
     )
+    return 0
+
+
+def check_options(config: DictConfig, path: str = "") -> None:
+    """Refuse options that were added with `+` to a part that has a schema."""
+    schema = OmegaConf.get_type(config)
+    known = [field.name for field in fields(schema)] if is_dataclass(schema) else list(config)
+    for key in config:
+        name = f"{path}{key!s}"
+        if key not in known:
+            raise ValueError(unknown_option(name, known))
+        node = None if OmegaConf.is_missing(config, key) else config[key]
+        if isinstance(node, DictConfig):
+            check_options(node, f"{name}.")
 
 
 def _shown(folder: Path) -> Path:
@@ -184,10 +199,15 @@ def _config_mistake(error: OmegaConfBaseException) -> str:
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key}: a value is needed"
     if isinstance(error, ConfigKeyError) or "not in" in str(error):
-        path, _, _ = str(error.full_key).rpartition(".")
-        known = ", ".join(str(key) for key in error.parent_node if key != "_target_")
-        return f"{error.full_key}: no such option; {path or 'an experiment'} has {known}"
+        return unknown_option(str(error.full_key), [str(key) for key in error.parent_node])
     return f"{error.full_key}: {str(error).splitlines()[0]}"
+
+
+def unknown_option(name: str, known: Iterable[str]) -> str:
+    """The message for an option that nothing reads."""
+    owner = name.rpartition(".")[0] or "an experiment"
+    accepted = ", ".join(key for key in known if key != "_target_")
+    return f"{name}: no such option; {owner} has {accepted or 'none'}"
 
 
 def _flat(text: str) -> str:

@@ -32,7 +32,7 @@ class Peer:
     def run(
         self, driver: str, arguments: Mapping[str, Any], home: Path = CHECKOUT / ".venv-peers"
     ) -> dict[str, Any]:
-        """Run a driver in the peer's environment (made on demand): the JSON object it prints last."""
+        """The JSON object that a driver prints last; the environment is made on demand."""
         process = subprocess.run(
             [str(self._interpreter(home)), str(DRIVERS / driver), json.dumps(arguments)],
             env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
@@ -102,6 +102,7 @@ VIDUR = Peer(
         "protobuf",
         "python-dateutil",
         "pytz",
+        "simpy",
         "six",
         "tzdata",
     ),

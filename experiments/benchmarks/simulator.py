@@ -22,7 +22,7 @@ from testbed.sim.latency import Roofline
 from testbed.workloads import DrawnLengthsWorkload, PoissonArrivals, Retimed
 
 NUM_REQUESTS = 16_384
-RATE = 10.0
+RATE = 1.0
 PAGE_SIZE = 16
 CHUNK_SIZE = 512
 MAX_RUNNING = 256
@@ -80,13 +80,15 @@ def write_vidur_requests(workload: Prepared, path: Path) -> None:
 
 
 def run() -> list[Reached]:
-    """Best of RUNS: our whole simulation, records included, against Vidur's event loop alone."""
+    """Our whole simulation, records included, against Vidur's event loop alone.
+
+    The mean of RUNS, which together are shorter than Vidur's one run.
+    """
     workload = synthetic(NUM_REQUESTS)
-    seconds = []
+    start = time.perf_counter()
     for _ in range(RUNS):
-        start = time.perf_counter()
         record = simulation(workload).run()
-        seconds.append(time.perf_counter() - start)
+    mean_s = (time.perf_counter() - start) / RUNS
     with tempfile.TemporaryDirectory() as folder:
         requests = Path(folder) / "requests.csv"
         write_vidur_requests(workload, requests)
@@ -98,11 +100,10 @@ def run() -> list[Reached]:
                 "max_running": MAX_RUNNING,
                 "accelerator": "h100",
                 "engine": "vllm",
-                "runs": 1,
             },
         )
-    ours, theirs = NUM_REQUESTS / min(seconds), NUM_REQUESTS / peer["loop_s"]
-    print(f"product: {min(seconds):.3f} s, {ours:,.0f} requests/s; {_simulated(record)}")
+    ours, theirs = NUM_REQUESTS / mean_s, NUM_REQUESTS / peer["loop_s"]
+    print(f"product: {mean_s:.3f} s, {ours:,.0f} requests/s; {_simulated(record)}")
     print(
         f"Vidur: event loop {peer['loop_s']:.2f} s, {theirs:,.0f} requests/s (with its set-up and "
         f"CSV {NUM_REQUESTS / peer['whole_s']:,.0f}); "

@@ -1,7 +1,7 @@
-"""Runs of decode steps in which nothing can change, decided and booked at once.
+"""DecodeRun: steps that repeat a decode batch with no decision in between, booked at once.
 
 A driver that knows step times in advance (the simulator) asks quiet_steps how often a batch will
-repeat, lets the time pass, and calls commit_run. The result is exactly that of committing and
+repeat, lets the time pass, and books the run. The result is exactly that of committing and
 scheduling every step in turn; a property test compares the two record by record.
 """
 
@@ -36,7 +36,7 @@ def quiet_steps(scheduler: Scheduler, batch: Batch) -> int:
     a_pass_looks = bool(scheduler.waiting) and free_slots
     if a_pass_looks and not scheduler.settled:
         return 1
-    steps = min(s.num_output_tokens - s.num_generated_tokens for s in batch.decodes)
+    steps = min([s.num_output_tokens - s.num_generated_tokens for s in batch.decodes])
     if steps > 1:
         available = scheduler.cache.pages_ahead(unnoticed=a_pass_looks)
         size = scheduler.cache.page_size
@@ -45,71 +45,83 @@ def quiet_steps(scheduler: Scheduler, batch: Batch) -> int:
     return steps
 
 
-def commit_run(
-    scheduler: Scheduler, batch: Batch, steps: int, now: float
-) -> tuple[list[Sequence], list[Growth]]:
-    """Book `steps` (at most quiet_steps) repetitions of a decode batch, the last ending at `now`.
+class DecodeRun:
+    """One batch that repeats, at most quiet_steps times: first pages, then tokens.
 
-    Returns who finished, and where pages were taken on the way.
+    A step's pages are taken when it starts and its tokens are booked when it ends, so a run that
+    is cut short has one step more of the former.
     """
-    growth = _grow(scheduler, batch, steps)
-    scheduler.now = now
-    scheduler.step = scheduler.cache.step = batch.step + steps - 1
-    scheduler.reserve.on_decode_steps(steps - 1)
-    finished: list[Sequence] = []
-    for sequence in batch.decodes:
-        sequence.num_computed_tokens += steps
-        sequence.num_generated_tokens += steps
+
+    def __init__(self, scheduler: Scheduler, batch: Batch) -> None:
+        self._scheduler = scheduler
+        self._batch = batch
+        self._booked = 0
+
+    def start(self, steps: int) -> list[Growth]:
+        """Start steps 2..`steps`: take their pages. Called once; returns where pages were taken."""
+        scheduler, batch = self._scheduler, self._batch
+        cache, log = scheduler.cache, scheduler.log
+        due = [
+            (offset, takers)
+            for offset in range(1, steps)
+            if (takers := scheduler.decoding.take_due(offset))
+        ]
+        total = sum([len(takers) for _, takers in due])
+        free, evictable = cache.num_free_pages, cache.num_evictable_pages
+        scheduler.step = cache.step = batch.step + steps - 1
+        pages = cache.take(total)
+        scheduler.reserve.on_take(total)
+        scheduler.reserve.on_decode_steps(steps - 1)
+        rows = len(batch.decodes)
+        digest = rows_digest(batch) if log is not None else 0
+        logged, used = 1, 0
+        growth: list[Growth] = []
+        for offset, takers in due:
+            taken = pages[used : used + len(takers)]
+            # The free pages go first, then evicted ones, one for one.
+            kept = min(len(takers), max(0, free - used))
+            used += len(takers)
+            for sequence, page in zip(takers, taken.tolist(), strict=True):
+                sequence.pages[sequence.num_pages] = page
+                sequence.num_pages += 1
+            short = max(0, used - free)
+            growth.append(
+                Growth(offset, max(0, free - used), evictable - short, len(takers) - kept)
+            )
+            if log is not None:
+                step = batch.step + offset
+                log.batches(batch.step + logged, offset - logged, rows, digest)
+                if kept < len(takers):
+                    log.evict(step, taken[kept:], cache.page_size)
+                log.batch(step, rows, rows, digest, [taken])
+                logged = offset + 1
+        if log is not None:
+            log.batches(batch.step + logged, steps - logged, rows, digest)
+        return growth
+
+    def end(self, steps: int, now: float) -> list[Sequence]:
+        """Steps up to number `steps` of the run have ended, the last of them at `now`.
+
+        Returns who finished.
+        """
+        scheduler, count = self._scheduler, steps - self._booked
+        self._booked = steps
+        scheduler.now = now
+        scheduler.decoding.advance(count)
+        finished: list[Sequence] = []
+        for sequence in self._batch.decodes:
+            sequence.num_computed_tokens += count
+            sequence.num_generated_tokens += count
+            if sequence.num_generated_tokens == sequence.num_output_tokens:
+                finished.append(sequence)
         if scheduler.hears_tokens:
-            scheduler.policy.on_tokens(sequence.view, steps)
-        if sequence.num_generated_tokens == sequence.num_output_tokens:
-            finished.append(sequence)
-    for sequence in finished:
-        scheduler.finish(sequence, now)
-    return finished, growth
+            for sequence in self._batch.decodes:
+                scheduler.policy.on_tokens(sequence.view, count)
+        for sequence in finished:
+            scheduler.finish(sequence, now)
+        return finished
 
 
 def _pages_for(decodes: list[Sequence], steps: int, page_size: int) -> int:
     """Pages that the batch takes for its steps 2..`steps`."""
-    return sum(-(-(s.num_computed_tokens + steps) // page_size) - s.num_pages for s in decodes)
-
-
-def _grow(scheduler: Scheduler, batch: Batch, steps: int) -> list[Growth]:
-    """Take the pages that steps 2..`steps` of the run need, in the order of those steps."""
-    cache, log = scheduler.cache, scheduler.log
-    size = cache.page_size
-    due: dict[int, list[Sequence]] = {}
-    for sequence in batch.decodes:
-        first = sequence.num_pages * size - sequence.num_computed_tokens
-        for offset in range(first, steps, size):
-            due.setdefault(offset, []).append(sequence)
-    total = sum(map(len, due.values()))
-    free, evictable = cache.num_free_pages, cache.num_evictable_pages
-    pages = cache.take(total) if total else None
-    scheduler.reserve.on_take(total)
-    rows = len(batch.decodes)
-    digest = rows_digest(batch) if log is not None else 0
-    logged, used = 1, 0
-    growth: list[Growth] = []
-    for offset in sorted(due):
-        assert pages is not None
-        takers = due[offset]
-        taken = pages[used : used + len(takers)]
-        # The free pages go first, then evicted ones, one for one.
-        kept = min(len(takers), max(0, free - used))
-        used += len(takers)
-        for sequence, page in zip(takers, taken.tolist(), strict=True):
-            sequence.pages[sequence.num_pages] = page
-            sequence.num_pages += 1
-        short = max(0, used - free)
-        growth.append(Growth(offset, max(0, free - used), evictable - short, len(takers) - kept))
-        if log is not None:
-            step = batch.step + offset
-            log.batches(batch.step + logged, offset - logged, rows, digest)
-            if kept < len(takers):
-                log.evict(step, taken[kept:], size)
-            log.batch(step, rows, rows, digest, [taken])
-            logged = offset + 1
-    if log is not None:
-        log.batches(batch.step + logged, steps - logged, rows, digest)
-    return growth
+    return sum([-(-(s.num_computed_tokens + steps) // page_size) - s.num_pages for s in decodes])

@@ -163,8 +163,10 @@ class RadixCache(PrefixCache):
         if short <= 0:
             return self.pool.allocate(count)
         # Evicted pages go straight to the taker, so that taking twice equals taking once.
-        taken = [self.pool.allocate(count - short), *self._evict(short)]
-        pages = np.concatenate(taken)
+        taken = self._evict(short)
+        if short < count:
+            taken.insert(0, self.pool.allocate(count - short))
+        pages = taken[0] if len(taken) == 1 else np.concatenate(taken)
         if len(pages) > count:
             self.pool.free(pages[: count - 1 : -1])
         return pages[:count]
@@ -273,6 +275,6 @@ class RadixCache(PrefixCache):
             self._tracker.on_remove(leaf, parent)
             if parent.evictable:
                 self._enter(parent)
-        pages = pages[::-1]
+        pages = pages[::-1].copy()
         self._listener.on_evict(pages)
         return pages

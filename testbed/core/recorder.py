@@ -78,10 +78,23 @@ class Recorder:
         run["start_s"] = np.concatenate([times[:-1] for _, times, _ in self._runs])
         run["end_s"] = np.concatenate([times[1:] for _, times, _ in self._runs])
         run["evicted_pages"][:] = 0
-        for (_, _, growth), start, end in zip(self._runs, starts[:-1], starts[1:], strict=True):
-            for offset, free, evictable, evicted in growth:
-                run["free_pages"][start + offset - 1 : end] = free
-                run["evictable_pages"][start + offset - 1 : end] = evictable
-                run["evicted_pages"][start + offset - 1] = evicted
+        self._fill_books(run, starts[:-1])
         order = np.argsort(np.concatenate((single["step"], run["step"])))
         return {name: np.concatenate((single[name], run[name]))[order] for name in STEP_COLUMNS}
+
+    def _fill_books(self, run: Columns, starts: npt.NDArray[np.int64]) -> None:
+        """Free and evictable pages change where a run begins and where it takes pages."""
+        rows = [
+            (start + offset - 1, free, evictable, evicted)
+            for (_, _, growth), start in zip(self._runs, starts.tolist(), strict=True)
+            for offset, free, evictable, evicted in growth
+        ]
+        if not rows:
+            return
+        place, free, evictable, evicted = np.array(rows, dtype=np.int64).T
+        run["evicted_pages"][place] = evicted
+        changes = np.union1d(starts, place)
+        lengths = np.diff(changes, append=len(run["step"]))
+        for name, values in (("free_pages", free), ("evictable_pages", evictable)):
+            run[name][place] = values
+            run[name] = np.repeat(run[name][changes], lengths)

@@ -97,6 +97,7 @@ class Sequence:
         "num_rehit_tokens",
         "num_shared_pages",
         "num_tree_pages",
+        "page_due",
         "pages",
         "queue_next",
         "queue_previous",
@@ -142,6 +143,8 @@ class Sequence:
     num_preemptions: int
     lost_tokens: int
     """Tokens whose KV the newest preemption dropped."""
+    page_due: int
+    """While decoding: the decode step at which its last page is full (see DecodeSet)."""
     pages: npt.NDArray[np.int32]
     cache_handle: Any
     match_handle: Any
@@ -182,6 +185,7 @@ class Sequence:
         self.num_shared_pages = 0
         self.num_preemptions = 0
         self.lost_tokens = 0
+        self.page_due = 0
         self.pages = EMPTY_TOKENS
         self.cache_handle = None
         self.match_handle = None

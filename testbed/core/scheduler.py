@@ -15,6 +15,7 @@ from testbed.core.batch import Batch, Prefill, StepResult, shape_of
 from testbed.core.block_hash_cache import BlockHashCache
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.decisions import DecisionLog, rows_digest
+from testbed.core.decode_set import DecodeSet
 from testbed.core.page_pool import PagePool, Pages
 from testbed.core.policy import (
     NO_BUDGET,
@@ -83,7 +84,7 @@ class Scheduler:
         self._num_pages = cache.num_pages
         self.reserve = build_reserve(config, self.cache)
         self.prefilling: dict[Sequence, None] = {}
-        self._decoding: dict[Sequence, None] = {}
+        self.decoding = DecodeSet(cache.page_size)
         self.delayed: list[tuple[float, int, Sequence]] = []
         self._next_index = 0
         # Whether the last pass refused for memory, and nothing since could change what a pass does.
@@ -199,29 +200,18 @@ class Scheduler:
 
     def _decode_rows(self, taken: list[Pages]) -> tuple[list[Sequence], int]:
         """Every decoding sequence with a page to write to, and their summed context lengths."""
-        size = self.cache.page_size
-        while True:
-            full: list[Sequence] = []
-            context = 0
-            for sequence in self._decoding:
-                computed = sequence.num_computed_tokens
-                context += computed
-                if computed == sequence.num_pages * size:
-                    full.append(sequence)
-            if len(full) <= self.cache.num_free_pages + self.cache.num_evictable_pages:
-                break
+        decoding, cache = self.decoding, self.cache
+        while decoding.num_due() > cache.num_free_pages + cache.num_evictable_pages:
             self._preempt(self._victim())
-        if full:
-            self._grow(full, taken)
-        return list(self._decoding), context + len(self._decoding)
-
-    def _grow(self, sequences: list[Sequence], taken: list[Pages]) -> None:
-        pages = self.cache.take(len(sequences))
-        for sequence, page in zip(sequences, pages.tolist(), strict=True):
-            sequence.pages[sequence.num_pages] = page
-            sequence.num_pages += 1
-        self.reserve.on_take(len(sequences))
-        taken.append(pages)
+        due = decoding.take_due()
+        if due:
+            pages = cache.take(len(due))
+            for sequence, page in zip(due, pages.tolist(), strict=True):
+                sequence.pages[sequence.num_pages] = page
+                sequence.num_pages += 1
+            self.reserve.on_take(len(due))
+            taken.append(pages)
+        return list(decoding.members), decoding.context + len(decoding)
 
     def _prefill_rows(self, num_decodes: int, taken: list[Pages]) -> list[Prefill]:
         """Continue started prefills in admission order, then admit what the policy proposes."""
@@ -271,6 +261,8 @@ class Scheduler:
             pass
         finally:
             proposals.close()
+            for row in rows:
+                self.waiting.unlink(row.sequence)
         self.settled = self._passes_repeat and not short_of_budget
 
     def _proposed(self, view: SequenceView, proposed: set[int]) -> Sequence:
@@ -335,35 +327,39 @@ class Scheduler:
         """Book a step's outcome at its end; returns the sequences that finished."""
         self.now = now
         finished: list[Sequence] = []
-        tokens = iter(()) if result.tokens is None else iter(result.tokens.tolist())
+        tokens = None if result.tokens is None else iter(result.tokens.tolist())
         for sequence in batch.decodes:
             sequence.num_computed_tokens += 1
-            self._produce(sequence, next(tokens, None))
+            sequence.num_generated_tokens += 1
             if sequence.num_generated_tokens == sequence.num_output_tokens:
                 finished.append(sequence)
+        if batch.decodes:
+            self.decoding.advance(1)
+        produced = batch.decodes
         for sequence, start, count in batch.prefills:
             sequence.num_computed_tokens = start + count
             if not self._publish_early:
                 self.cache.publish(sequence, sequence.tokens[: start + count])
             if start + count == len(sequence.tokens):
                 del self.prefilling[sequence]
-                self._decoding[sequence] = None
+                self.decoding.join(sequence)
+                produced.append(sequence)
                 sequence.span_start = self.step
+                sequence.num_generated_tokens += 1
                 if sequence.first_token_time < 0:
                     sequence.first_token_time = now
-                self._produce(sequence, next(tokens, None))
                 if sequence.num_generated_tokens == sequence.num_output_tokens:
                     finished.append(sequence)
+        if tokens is not None:
+            for sequence, token in zip(produced, tokens, strict=True):
+                if sequence.generated is not None:
+                    sequence.generated.append(token)
+        if self.hears_tokens:
+            for sequence in produced:
+                self.policy.on_tokens(sequence.view, 1)
         for sequence in finished:
             self.finish(sequence, now)
         return finished
-
-    def _produce(self, sequence: Sequence, token: int | None) -> None:
-        sequence.num_generated_tokens += 1
-        if token is not None and sequence.generated is not None:
-            sequence.generated.append(token)
-        if self.hears_tokens:
-            self.policy.on_tokens(sequence.view, 1)
 
     def finish(self, sequence: Sequence, now: float) -> None:
         """Let a sequence that produced its last token leave; its KV stays in the cache."""
@@ -375,6 +371,8 @@ class Scheduler:
         sequence.state = State.FINISHED
         sequence.finish_time = now
         self.policy.on_finish(sequence.view)
+        # Without the cycle its memory returns now, not at the next garbage collection.
+        del sequence.view
         if self.log is not None:
             self.log.finish(self.step, sequence)
 
@@ -383,8 +381,10 @@ class Scheduler:
         self.reserve.on_leave(sequence)
         self.cache.release(sequence)
         del self.running[sequence]
-        self.prefilling.pop(sequence, None)
-        self._decoding.pop(sequence, None)
+        if sequence in self.prefilling:
+            del self.prefilling[sequence]
+        else:
+            self.decoding.leave(sequence)
         if sequence.span_start >= 0:
             sequence.decode_spans.append((sequence.span_start, last_step))
             sequence.span_start = -1

@@ -24,7 +24,7 @@ class WaitingQueue:
         """Front to back. Sequences removed meanwhile are skipped, as they are not WAITING."""
         sequence = self._first
         while sequence is not None:
-            # A removed sequence keeps its forward link, so the walk finds its way back.
+            # A removed sequence keeps its forward link until unlink, so the walk finds its way on.
             following = sequence.queue_next
             if sequence.state is State.WAITING:
                 yield sequence
@@ -53,7 +53,7 @@ class WaitingQueue:
         self._length += 1
 
     def remove(self, sequence: Sequence) -> None:
-        """Take a queued sequence out."""
+        """Take a queued sequence out; call unlink once nobody iterates."""
         previous, following = sequence.queue_previous, sequence.queue_next
         if previous is None:
             self._first = following
@@ -64,3 +64,7 @@ class WaitingQueue:
         else:
             following.queue_previous = previous
         self._length -= 1
+
+    def unlink(self, sequence: Sequence) -> None:
+        """Drop a removed sequence's links, which would keep every later one in memory."""
+        sequence.queue_previous = sequence.queue_next = None

@@ -28,7 +28,7 @@ def mean_jain_index(record: RunRecord, unit: ServiceUnit, window_s: float) -> fl
     """
     backlog = backlog_of(record)
     num_clients = len(clients_of(record).names)
-    if num_clients < 2 or not len(backlog.client):
+    if num_clients < 2 or not len(backlog.client) or not window_s > 0:
         return math.nan
     start_s = float(record.requests["arrival_s"].min())
     # A sliver is added so that a window of span / n gives n windows in spite of rounding.

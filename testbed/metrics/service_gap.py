@@ -55,8 +55,6 @@ def max_service_gaps(record: RunRecord, units: Sequence[ServiceUnit]) -> list[fl
     times_s = [event.time_s for event in events]
     before, after = (
         np.stack([np.searchsorted(ends, times_s, side=side) for ends in decode_ends], axis=1)
-        if decode_ends
-        else np.zeros((len(events), 0))
         for side in ("left", "right")
     )
     place = 0
@@ -75,7 +73,7 @@ def max_service_gaps(record: RunRecord, units: Sequence[ServiceUnit]) -> list[fl
 def _events(
     record: RunRecord, units: Sequence[ServiceUnit], client_of_row: npt.NDArray[np.int64]
 ) -> tuple[list[Floats], list[_Event]]:
-    """Ends of the decode steps of each replica, and all events in order."""
+    """Ends of the decode steps of each replica (of one, if none decodes), and events in order."""
     nothing = np.zeros(len(units))
     client = client_of_row.tolist()
     charges = np.stack([prompt_charges(record, unit) for unit in units], axis=1)
@@ -105,7 +103,7 @@ def _events(
             each, who = per_token[row], client[row]
             events.append(_Event(first_s, _TOKENS, who, replica, each * (1 - first), each))
             events.append(_Event(last_s, _TOKENS, who, replica, each * last, -each))
-    return decode_ends, sorted(events, key=itemgetter(0, 1))
+    return decode_ends or [np.empty(0)], sorted(events, key=itemgetter(0, 1))
 
 
 class _Pairs:

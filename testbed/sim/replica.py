@@ -10,7 +10,7 @@ import numpy.typing as npt
 import simpy
 
 from testbed.core.batch import Batch, StepResult
-from testbed.core.decode_run import commit_run, quiet_steps
+from testbed.core.decode_run import DecodeRun, quiet_steps
 from testbed.core.recorder import Recorder
 from testbed.core.request import Request, Sequence, State
 from testbed.core.scheduler import Scheduler
@@ -48,9 +48,9 @@ class Replica:
         self._skip_quiet_steps = skip_quiet_steps
         self._check_invariants = check_invariants
         self._idle: simpy.Event | None = None
-        # The step in flight, and when it and the quiet steps after it begin and end.
-        self._batch: Batch | None = None
-        self._times: Times | None = None
+        # The run in flight, unless it is down to its last step, and when its steps begin and end.
+        self._run: DecodeRun | None = None
+        self._times: Times = np.empty(0)
         self._process = clock.process(self._loop())
 
     @property
@@ -74,7 +74,7 @@ class Replica:
         sequence = self._scheduler.add(request, self._clock.now)
         sequence.routed_match_tokens = sequence.num_matched_tokens
         if sequence.state is State.REFUSED:
-            self._left(sequence)
+            self._leave([sequence])
         elif self._idle is not None:
             self._clock.trigger(self._idle, self._clock.now, STEPS)
             self._idle = None
@@ -89,7 +89,7 @@ class Replica:
             if steps == 1:
                 yield from self._step(batch)
             else:
-                yield from self._run(batch, steps)
+                yield from self._repeat(batch, steps)
 
     def _wait(self) -> Generator[simpy.Event, Any, None]:
         self._idle = simpy.Event(self._clock)
@@ -105,56 +105,42 @@ class Replica:
         end = start + self._latency.step_seconds(batch.shape)
         self._recorder.step(batch, start, end)
         yield self._clock.at(end, STEPS)
-        self._commit(batch, end)
+        self._leave(self._scheduler.commit(batch, StepResult(end - start), end))
 
-    def _run(self, batch: Batch, steps: int) -> Generator[simpy.Event, Any, None]:
+    def _repeat(self, batch: Batch, steps: int) -> Generator[simpy.Event, Any, None]:
         seconds = self._latency.decode_run(batch.shape, steps)
         times = np.add.accumulate(np.concatenate(([self._clock.now], seconds)))
         self._recorder.step(batch, float(times[0]), float(times[1]))
-        self._batch, self._times = batch, times
+        run = DecodeRun(self._scheduler, batch)
+        self._run, self._times = run, times
         try:
             yield self._clock.at(float(times[-1]), STEPS)
         except simpy.Interrupt:
-            # _catch_up left the step in flight; it was recorded there.
-            batch, end = self._batch, float(self._times[1])
-            self._batch = self._times = None
-            yield self._clock.at(end, STEPS)
-            self._commit(batch, end)
+            # _catch_up left one step in flight.
+            steps = len(self._times) - 1
+            yield self._clock.at(float(self._times[-1]), STEPS)
         else:
-            self._batch = self._times = None
-            self._commit_run(batch, times, steps)
+            self._recorder.repeats(times[1:], run.start(steps))
+        finally:
+            self._run = None
+        self._leave(run.end(steps, float(times[steps])))
 
     def _catch_up(self) -> None:
         """Book the steps of a run that ended before now, and end the run with the one in flight."""
-        batch, times = self._batch, self._times
-        if batch is None or times is None or len(times) == 2:
+        run, times = self._run, self._times
+        if run is None:
             return
+        self._run = None
         over = int(times[1:].searchsorted(self._clock.now))
+        self._times = times[: over + 2]
+        self._recorder.repeats(times[1 : over + 2], run.start(over + 1))
         if over:
-            self._commit_run(batch, times, over)
-            following = self._scheduler.schedule(float(times[over]))
-            assert following is not None
-            self._recorder.step(following, float(times[over]), float(times[over + 1]))
-            self._batch = following
-        self._times = times[over : over + 2]
+            run.end(over, float(times[over]))
         self._process.interrupt()
 
-    def _commit(self, batch: Batch, end: float) -> None:
-        for sequence in self._scheduler.commit(batch, StepResult(end), end):
-            self._left(sequence)
-        self._check()
-
-    def _commit_run(self, batch: Batch, times: Times, steps: int) -> None:
-        finished, growth = commit_run(self._scheduler, batch, steps, float(times[steps]))
-        self._recorder.repeats(times[1 : steps + 1], growth)
-        for sequence in finished:
-            self._left(sequence)
-        self._check()
-
-    def _left(self, sequence: Sequence) -> None:
-        self._recorder.left(sequence)
-        self._on_left(sequence)
-
-    def _check(self) -> None:
+    def _leave(self, sequences: list[Sequence]) -> None:
+        for sequence in sequences:
+            self._recorder.left(sequence)
+            self._on_left(sequence)
         if self._check_invariants:
             self._scheduler.cache.check(self._scheduler.running)

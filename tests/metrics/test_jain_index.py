@@ -54,6 +54,11 @@ def test_one_client_has_no_index(make_record: Any) -> None:
     assert math.isnan(mean_jain_index(make_record([], []), TOTAL, 1.0))
 
 
+def test_a_run_that_takes_no_time_has_no_index(make_record: Any) -> None:
+    record = make_record([admitted("a", 0, 0, 1), admitted("b", 0, 0, 1)], [])
+    assert math.isnan(mean_jain_index(record, TOTAL, 0.0))
+
+
 def test_backlog_joins_what_overlaps_or_touches(make_record: Any) -> None:
     record = make_record(
         [

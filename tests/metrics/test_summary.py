@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.core.records import RunRecord
+from testbed.metrics import summary as summary_module
 from testbed.metrics.bounds import Bound, RunBounds
 from testbed.metrics.summary import (
     SUMMARY_COLUMNS,
@@ -123,6 +124,16 @@ def test_by_hand(record: RunRecord) -> None:
 def test_bounds_that_were_not_computed_are_nan(record: RunRecord) -> None:
     summary = summarize(record)
     assert math.isnan(summary["sharing_bound"]) and math.isnan(summary["clairvoyant_bound"])
+
+
+def test_the_pairwise_gap_is_left_out_for_too_many_clients(
+    make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = make_record([{"client": "a"}, {"client": "b"}], [])
+    monkeypatch.setattr(summary_module, "MAX_GAP_CLIENTS", 1)
+    assert math.isnan(summarize(record)["max_service_gap"])
+    monkeypatch.setattr(summary_module, "MAX_GAP_CLIENTS", 2)
+    assert summarize(record)["max_service_gap"] == 0.0
 
 
 def test_an_empty_run_has_no_rates(make_record: MakeRecord) -> None:

@@ -1,7 +1,7 @@
 """Driver: cache work of SGLang's Rust tree core over a Mooncake trace, one request at a time.
 
 Arguments (JSON): trace, page_size, num_tokens, uncomputed (prompt tokens at the end that are never
-matched, 1 in SGLang's scheduler), runs. Prints the best run.
+matched, 1 in SGLang's scheduler).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from sglang_cpu import Tree
 PARTS = ("match", "lock", "read", "evict", "", "insert", "unlock")
 
 
-def replay(trace: str, page_size: int, num_tokens: int, uncomputed: int) -> dict[str, Any]:
-    """One pass over the trace on a fresh tree; preparation of keys and slots is not timed."""
+def main(trace: str, page_size: int, num_tokens: int, uncomputed: int = 1) -> dict[str, Any]:
+    """One pass over the trace. Preparing keys and slots is not timed, nor is garbage collection."""
+    gc.disable()
     tree = Tree(page_size, num_tokens)
     seconds = [0.0] * len(PARTS)
     requests = hit_tokens = prompt_tokens = 0
@@ -38,15 +39,6 @@ def replay(trace: str, page_size: int, num_tokens: int, uncomputed: int) -> dict
         "hit_tokens": hit_tokens,
         "prompt_tokens": prompt_tokens,
     }
-
-
-def main(
-    trace: str, page_size: int, num_tokens: int, uncomputed: int = 1, runs: int = 1
-) -> dict[str, Any]:
-    """The fastest of `runs` passes; without garbage collection, which only helps the peer."""
-    gc.disable()
-    passes = [replay(trace, page_size, num_tokens, uncomputed) for _ in range(runs)]
-    return min(passes, key=lambda result: result["seconds"])
 
 
 if __name__ == "__main__":

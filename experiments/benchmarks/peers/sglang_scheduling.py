@@ -24,7 +24,7 @@ UNLIMITED = 1 << 60
 
 
 class WaitingRequest:
-    """The fields of SGLang's Req that an ordering pass reads and writes; lighter than the real one."""
+    """The fields of SGLang's Req that an ordering pass uses; lighter than the real one."""
 
     extra_key = None
     cache_salt = None

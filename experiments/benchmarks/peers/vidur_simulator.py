@@ -1,7 +1,7 @@
 """Driver: Vidur 0.0.26's Sarathi scheduler and event loop on given arrivals and lengths.
 
-Arguments (JSON): requests (a CSV of Date, Time, PromptTokenCount, CompletionTokenCount), chunk_size,
-max_running, accelerator, engine, runs. Prints the best run.
+Arguments (JSON): requests (a CSV of Date, Time, PromptTokenCount, CompletionTokenCount),
+chunk_size, max_running, accelerator, engine.
 
 The wheel ships no profiles and would fetch them, so its random-forest predictor is replaced by the
 testbed's closed-form roofline: both simulators then take the same step times, and Vidur is spared
@@ -118,9 +118,9 @@ def simulate(requests: str, chunk_size: int, max_running: int, output: str) -> d
 
 
 def main(
-    requests: str, chunk_size: int, max_running: int, accelerator: str, engine: str, runs: int
+    requests: str, chunk_size: int, max_running: int, accelerator: str, engine: str
 ) -> dict[str, Any]:
-    """The fastest of `runs` simulations, with what it simulated."""
+    """One simulation, with what it simulated."""
     roofline = Roofline(
         MODELS["llama-3.1-8b"], get_accelerator(accelerator), get_efficiency(accelerator, engine)
     )
@@ -128,10 +128,10 @@ def main(
     ExecutionTimePredictorRegistry.unregister(kind)
     ExecutionTimePredictorRegistry.register(kind, predictor(roofline))
     with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(sys.stderr):
-        times = [simulate(requests, chunk_size, max_running, output) for _ in range(runs)]
+        times = simulate(requests, chunk_size, max_running, output)
         written = pd.read_csv(next(Path(output).glob("*/request_metrics.csv")))
     return {
-        **min(times, key=lambda run: run["loop_s"]),
+        **times,
         "requests": len(written),
         "ttft_mean_s": float(written["prefill_e2e_time"].mean()),
         "e2e_mean_s": float(written["request_e2e_time"].mean()),

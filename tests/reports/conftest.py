@@ -1,0 +1,36 @@
+"""Small sweeps whose summaries are written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.core.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord, columns_of
+from testbed.metrics.loading import Results, load
+from testbed.metrics.results import write_run
+
+MakeSweep = Callable[..., Results]
+
+
+@pytest.fixture
+def make_sweep(tmp_path: Path) -> MakeSweep:
+    """make_sweep((options, seed, summary), ...) writes and loads one run a triple."""
+
+    def make(*runs: tuple[dict[str, Any], int, dict[str, float]]) -> Results:
+        record = RunRecord(columns_of([], REQUEST_COLUMNS), columns_of([], STEP_COLUMNS), None, {})
+        for number, (options, seed, summary) in enumerate(runs):
+            write_run(
+                tmp_path / "sweep" / str(number),
+                config={**options, "seed": seed},
+                record=record,
+                summary=summary,
+                seed=seed,
+                wall_seconds=0.0,
+                overrides={**options, "seed": seed},
+            )
+        return load(tmp_path / "sweep")
+
+    return make
