@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def demo_workload() -> Workload:
-    """Mooncake's conversation trace where the data folder has it, else retrieval-augmented prompts."""
+    """Mooncake's conversation trace where the data folder has it, else the RAG workload."""
     try:
         return MooncakeTrace("mooncake/conversation_trace.jsonl")
     except FileNotFoundError:

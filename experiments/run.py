@@ -23,6 +23,7 @@ from typing import Any
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import env_override
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
 from hydra.types import RunMode
 from hydra.utils import instantiate
@@ -35,6 +36,7 @@ from experiments.progress import ProgressBar
 from testbed.metrics.results import ResultsError, config_hash, is_complete
 from testbed.policies import PolicyError, registry
 
+CONF = Path(__file__).resolve().parent / "conf"
 FULL_ERROR = "HYDRA_FULL_ERROR"
 MISTAKES = (
     ValueError,
@@ -50,12 +52,10 @@ MISTAKES = (
 def main() -> int:
     """Run what the command line asks for; returns the exit status."""
     wants_traceback = FULL_ERROR in os.environ
-    # Without it Hydra prints errors itself, several lines each, and exits.
-    os.environ[FULL_ERROR] = "1"
     process = os.getpid()
     failures: list[int] = []
 
-    @hydra.main(version_base="1.3", config_path="conf", config_name="config")
+    @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
     def run(config: DictConfig) -> None:
         status = run_one(config, wants_traceback)
         if status and os.getpid() != process:
@@ -67,7 +67,9 @@ def main() -> int:
     try:
         sys.argv[1:] = with_foreign_policies(sys.argv[1:])
         register_options()
-        run()
+        # Otherwise Hydra prints errors itself, several lines each, and exits.
+        with env_override({FULL_ERROR: "1"}):
+            run()
     except MISTAKES as error:
         if wants_traceback:
             raise
@@ -100,6 +102,8 @@ def with_foreign_policies(arguments: list[str]) -> list[str]:
             continue
         for target in targets.split(","):
             module, _, name = target.strip("'\" ").rpartition(".")
+            if not module:
+                raise ValueError(f"{group}._target_={target}: package.module.Class is needed")
             policy = registry.find(POLICY_GROUPS[group], f"{module}:{name}")
             choice = policy_choice(group, f"{module}.{name}", policy)
             store.store(group=group, name=choice.name, node=choice.node)
@@ -124,13 +128,17 @@ def run_one(config: DictConfig, wants_traceback: bool) -> int:
         if is_complete(folder, config_hash(options)):
             print(f"{label}: complete, skipped", file=sys.stderr)
             return 0
+        # Even where a group was left alone, its choice is what a sweep is compared by.
+        chosen = {
+            group: choice for group, choice in settings.runtime.choices.items() if group in options
+        }
         simulation = build_simulation(options, partial(instantiate, _convert_="all"))
         with ProgressBar(len(simulation.workload), label) as bar:
             summary = run_job(
                 simulation,
                 folder,
                 config=options,
-                overrides=overridden(overrides, options),
+                overrides={**chosen, **overridden(overrides, options)},
                 progress=bar.show,
             )
     except Exception as error:
@@ -206,7 +214,7 @@ def _config_mistake(error: OmegaConfBaseException) -> str:
 def unknown_option(name: str, known: Iterable[str]) -> str:
     """The message for an option that nothing reads."""
     owner = name.rpartition(".")[0] or "an experiment"
-    accepted = ", ".join(key for key in known if key != "_target_")
+    accepted = ", ".join(key for key in known if key not in ("_target_", "hydra"))
     return f"{name}: no such option; {owner} has {accepted or 'none'}"
 
 

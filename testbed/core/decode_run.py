@@ -10,18 +10,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from testbed.core.batch import Batch
-from testbed.core.decisions import rows_digest
+from testbed.core.decisions import DecisionLog, rows_digest
+from testbed.core.page_pool import EMPTY_PAGES, Pages
 from testbed.core.request import Sequence
 from testbed.core.scheduler import Scheduler
 
 
 class Growth(NamedTuple):
-    """Pages were taken `offset` steps into a run; the cache's books after that."""
+    """The pages that a run takes: `counts[i]` of them `offsets[i]` steps after its first step.
 
-    offset: int
-    free_pages: int
-    evictable_pages: int
-    evicted_pages: int
+    free, evictable: the pages that were so before.
+    """
+
+    free: int
+    evictable: int
+    offsets: list[int]
+    counts: list[int]
 
 
 def quiet_steps(scheduler: Scheduler, batch: Batch) -> int:
@@ -57,47 +61,48 @@ class DecodeRun:
         self._batch = batch
         self._booked = 0
 
-    def start(self, steps: int) -> list[Growth]:
-        """Start steps 2..`steps`: take their pages. Called once; returns where pages were taken."""
-        scheduler, batch = self._scheduler, self._batch
-        cache, log = scheduler.cache, scheduler.log
-        due = [
-            (offset, takers)
-            for offset in range(1, steps)
-            if (takers := scheduler.decoding.take_due(offset))
-        ]
-        total = sum([len(takers) for _, takers in due])
-        free, evictable = cache.num_free_pages, cache.num_evictable_pages
-        scheduler.step = cache.step = batch.step + steps - 1
-        pages = cache.take(total)
-        scheduler.reserve.on_take(total)
+    def start(self, steps: int) -> Growth:
+        """Start steps 2..`steps`: take their pages. Called once."""
+        scheduler = self._scheduler
+        cache, decoding = scheduler.cache, scheduler.decoding
+        takers: list[Sequence] = []
+        growth = Growth(cache.num_free_pages, cache.num_evictable_pages, [], [])
+        for offset in range(1, steps):
+            due = decoding.take_due(offset)
+            if due:
+                takers += due
+                growth.offsets.append(offset)
+                growth.counts.append(len(due))
+        scheduler.step = cache.step = self._batch.step + steps - 1
         scheduler.reserve.on_decode_steps(steps - 1)
-        rows = len(batch.decodes)
-        digest = rows_digest(batch) if log is not None else 0
-        logged, used = 1, 0
-        growth: list[Growth] = []
-        for offset, takers in due:
-            taken = pages[used : used + len(takers)]
-            # The free pages go first, then evicted ones, one for one.
-            kept = min(len(takers), max(0, free - used))
-            used += len(takers)
-            for sequence, page in zip(takers, taken.tolist(), strict=True):
+        if takers:
+            pages = cache.take(len(takers))
+            scheduler.reserve.on_take(len(takers))
+            for sequence, page in zip(takers, pages.tolist(), strict=True):
                 sequence.pages[sequence.num_pages] = page
                 sequence.num_pages += 1
-            short = max(0, used - free)
-            growth.append(
-                Growth(offset, max(0, free - used), evictable - short, len(takers) - kept)
-            )
-            if log is not None:
-                step = batch.step + offset
-                log.batches(batch.step + logged, offset - logged, rows, digest)
-                if kept < len(takers):
-                    log.evict(step, taken[kept:], cache.page_size)
-                log.batch(step, rows, rows, digest, [taken])
-                logged = offset + 1
-        if log is not None:
-            log.batches(batch.step + logged, steps - logged, rows, digest)
+        else:
+            pages = EMPTY_PAGES
+        if scheduler.log is not None:
+            self._log(scheduler.log, steps, growth, pages)
         return growth
+
+    def _log(self, log: DecisionLog, steps: int, growth: Growth, pages: Pages) -> None:
+        """Write the rows that steps 2..`steps` would have written one by one."""
+        first, rows = self._batch.step, len(self._batch.decodes)
+        digest = rows_digest(self._batch)
+        logged, used = 1, 0
+        for offset, count in zip(growth.offsets, growth.counts, strict=True):
+            log.batches(first + logged, offset - logged, rows, digest)
+            taken = pages[used : used + count]
+            # The free pages go first, then evicted ones, one for one.
+            evicted = taken[max(0, growth.free - used) :]
+            if len(evicted):
+                log.evict(first + offset, evicted, self._scheduler.cache.page_size)
+            log.batch(first + offset, rows, rows, digest, [taken])
+            logged = offset + 1
+            used += count
+        log.batches(first + logged, steps - logged, rows, digest)
 
     def end(self, steps: int, now: float) -> list[Sequence]:
         """Steps up to number `steps` of the run have ended, the last of them at `now`.

@@ -34,7 +34,9 @@ class EvictionIndex:
         heap = self._heap
         while heap:
             _, _, entry, node = heap[0]
-            if node.entry == entry and node.evictable:
+            # `node.evictable`, spelt out: this is the hottest line of an eviction.
+            current = node.entry == entry and not node.locks and not node.children
+            if current and node.parent is not None:
                 return node
             heappop(heap)
         return None

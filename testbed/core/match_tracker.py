@@ -66,8 +66,6 @@ class MatchTracker:
 
     def on_truncate(self, leaf: Node) -> None:
         """A leaf lost its tail: longer matches now end with it."""
-        if not leaf.waiters and not leaf.partial_waiters:
-            return
         affected = [s for group in leaf.waiters.values() for s in group]
         affected += [s for s in leaf.partial_waiters if s.num_matched_tokens >= leaf.end]
         leaf.waiters = {}

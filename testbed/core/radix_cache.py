@@ -249,9 +249,16 @@ class RadixCache(PrefixCache):
             leaf = self._index.first() if named is None else self._named_victim(named, need)
             if leaf is None:
                 raise InvariantError(f"{need} pages are short and nothing is evictable")
-            pages = self._evict_leaf(leaf, need)
-            need -= len(pages)
+            if self._by_page and need < len(leaf.pages):
+                pages = self.tree.truncate(leaf, need)
+                if leaf.num_waiting:
+                    self._tracker.on_truncate(leaf)
+            else:
+                pages = self._evict_leaf(leaf)
+            pages = pages[::-1].copy()
+            self._listener.on_evict(pages)
             evicted.append(pages)
+            need -= len(pages)
         return evicted
 
     def _named_victim(self, victims: Iterator[NodeView], need: int) -> Node:
@@ -263,18 +270,13 @@ class RadixCache(PrefixCache):
             raise PolicyError(f"{name}.victims: {view!r} is no evictable leaf")
         return view._node
 
-    def _evict_leaf(self, leaf: Node, need: int) -> Pages:
+    def _evict_leaf(self, leaf: Node) -> Pages:
         parent = leaf.parent
         assert parent is not None
-        if self._by_page and need < len(leaf.pages):
-            pages = self.tree.truncate(leaf, need)
-            self._tracker.on_truncate(leaf)
-        else:
-            self._eviction.on_evict(leaf.view)
-            pages = self.tree.remove(leaf)
+        self._eviction.on_evict(leaf.view)
+        pages = self.tree.remove(leaf)
+        if leaf.num_waiting:
             self._tracker.on_remove(leaf, parent)
-            if parent.evictable:
-                self._enter(parent)
-        pages = pages[::-1].copy()
-        self._listener.on_evict(pages)
+        if parent.evictable:
+            self._enter(parent)
         return pages

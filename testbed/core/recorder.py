@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class Recorder:
         self._scheduler = scheduler
         self._requests: list[tuple[Any, ...]] = []
         self._steps: list[tuple[Any, ...]] = []
-        self._runs: list[tuple[tuple[Any, ...], npt.NDArray[np.float64], list[Growth]]] = []
+        self._runs: list[tuple[tuple[Any, ...], npt.NDArray[np.float64], Growth]] = []
 
     def left(self, sequence: Sequence) -> None:
         """A sequence finished or was refused."""
@@ -52,11 +53,10 @@ class Recorder:
             )
         )
 
-    def repeats(self, times: npt.NDArray[np.float64], growth: list[Growth]) -> None:
+    def repeats(self, times: npt.NDArray[np.float64], growth: Growth) -> None:
         """The newest step was repeated: from times[0] to times[1], and so on.
 
-        Nothing but time and pages changed meanwhile; `growth` says where pages were taken, counted
-        from the repeated step.
+        Nothing but time and pages changed meanwhile.
         """
         if len(times) > 1:
             self._runs.append((self._steps[-1], times, growth))
@@ -83,18 +83,28 @@ class Recorder:
         return {name: np.concatenate((single[name], run[name]))[order] for name in STEP_COLUMNS}
 
     def _fill_books(self, run: Columns, starts: npt.NDArray[np.int64]) -> None:
-        """Free and evictable pages change where a run begins and where it takes pages."""
-        rows = [
-            (start + offset - 1, free, evictable, evicted)
-            for (_, _, growth), start in zip(self._runs, starts.tolist(), strict=True)
-            for offset, free, evictable, evicted in growth
-        ]
-        if not rows:
+        """Free and evictable pages change where a run begins and where it takes pages.
+
+        Free pages go first, then evicted ones, one for one.
+        """
+        growths = [growth for _, _, growth in self._runs]
+        sizes = np.array([len(growth.counts) for growth in growths])
+        if not sizes.any():
             return
-        place, free, evictable, evicted = np.array(rows, dtype=np.int64).T
-        run["evicted_pages"][place] = evicted
+        offsets = np.fromiter(chain.from_iterable(g.offsets for g in growths), np.int64)
+        counts = np.fromiter(chain.from_iterable(g.counts for g in growths), np.int64)
+        place = np.repeat(starts, sizes) + offsets - 1
+        total = np.cumsum(counts)
+        ends = np.cumsum(sizes)
+        before = np.concatenate(([0], total))[ends - sizes]
+        used = total - np.repeat(before, sizes)
+        free = np.repeat([growth.free for growth in growths], sizes)
+        evictable = np.repeat([growth.evictable for growth in growths], sizes)
+        short = np.maximum(used - free, 0)
+        run["evicted_pages"][place] = np.minimum(short, counts)
         changes = np.union1d(starts, place)
         lengths = np.diff(changes, append=len(run["step"]))
-        for name, values in (("free_pages", free), ("evictable_pages", evictable)):
+        books = (("free_pages", np.maximum(free - used, 0)), ("evictable_pages", evictable - short))
+        for name, values in books:
             run[name][place] = values
             run[name] = np.repeat(run[name][changes], lengths)

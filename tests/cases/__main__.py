@@ -5,17 +5,25 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cases.folder import Outcome, run_folder
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print each failure as it is found, then what was skipped, then the totals."""
     parser = argparse.ArgumentParser(prog="python -m tests.cases", description=__doc__)
-    parser.add_argument("dir", nargs="?", type=Path, default=Path(__file__).parent)
+    parser.add_argument(
+        "dir",
+        nargs="?",
+        type=Path,
+        default=Path(__file__).parent,
+        metavar="DIR",
+        help="a folder of *.json case files (default: the cases of this project)",
+    )
     outcomes: list[Outcome] = []
-    for outcome in run_folder(parser.parse_args().dir):
+    for outcome in run_folder(parser.parse_args(arguments).dir):
         outcomes.append(outcome)
         for failure in outcome.failures:
             print(f"{outcome.name} {failure}", flush=True)

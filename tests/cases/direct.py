@@ -4,11 +4,12 @@ scheduler does: segments, or blocks of which the last may be partial."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from testbed.core.page_pool import PagePool, Pages
 from testbed.core.radix_cache import RadixCache
 from testbed.core.request import Request, Sequence
-from testbed.policies import registry
+from testbed.policies.eviction.recency import Lru
 
 
 class EvictionCount:
@@ -27,8 +28,8 @@ class EvictionCount:
 
 def build_cache(capacity: int, listener: EvictionCount, by_node: bool = False) -> RadixCache:
     """An LRU cache of `capacity` blocks that evicts block by block, or node by node."""
-    granularity = "node" if by_node else "page"
-    return RadixCache(PagePool(capacity), 1, registry.eviction("lru"), listener, granularity)
+    granularity: Literal["page", "node"] = "node" if by_node else "page"
+    return RadixCache(PagePool(capacity), 1, Lru(), listener, granularity)
 
 
 def serve(cache: RadixCache, request: Request, ends: Iterable[int]) -> int:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from testbed.core.batch import StepResult
-from testbed.core.policy import SchedulingPolicy
 from testbed.core.request import Request
 from testbed.core.scheduler import Scheduler
-from testbed.policies import registry
+from testbed.policies import SchedulingPolicy, registry
 from testbed.policies.scheduling.fair import Dlpm, Vtc
 from tests.cases.instance import (
     CAPACITY,
+    NO_POLICY,
     Field,
     Instance,
     Skip,
@@ -77,7 +77,7 @@ def _by_policy(instance: Instance, name: str) -> dict[str, Any] | Skip:
     elif name in registry.names("scheduling"):
         policy = registry.scheduling(name)
     else:
-        return Skip("no such scheduling policy")
+        return NO_POLICY
     services = _serve(instance, policy)
     hits = [service.hits for service in services]
     found: dict[str, Any] = {

@@ -74,14 +74,15 @@ def run_file(file: Path) -> Iterator[Outcome]:
 
 
 def _run_instance(file: Path, place: int, instance: Any) -> Outcome:
-    name = f"{file.name} #{place}"
+    name = f"{file.name} {_label(instance, place)}"
     if not isinstance(instance, dict):
         return _failed(name, "an instance is an object")
     kind = _kind(instance, file.stem)
     if kind is None:
         known = "; ".join(f"{kind} has {', '.join(KINDS[kind].fields)}" for kind in KINDS)
-        return _failed(name, f"no known kind of case has its fields {', '.join(instance)} ({known})")
-    name = f"{file.name} {_label(instance, kind)}"
+        return _failed(
+            name, f"no known kind of case has its fields {', '.join(instance)} ({known})"
+        )
     wrong = [
         f"{field}: {_value(instance, field)}; {needed} is needed"
         for field, (accepts, needed) in kind.fields.items()
@@ -89,10 +90,6 @@ def _run_instance(file: Path, place: int, instance: Any) -> Outcome:
     ]
     if wrong:
         return Outcome(name, wrong, [], 0)
-    inputs = {*kind.fields, *LABELS}
-    expected = instance.get("expected") or {
-        field: value for field, value in instance.items() if field not in inputs
-    }
     try:
         found = kind.results(instance)
     except MissingData as error:
@@ -100,17 +97,16 @@ def _run_instance(file: Path, place: int, instance: Any) -> Outcome:
     except Exception as error:
         # One broken case, or a crash of the product in it, must not hide what the others say.
         return _failed(name, f"{type(error).__name__}: {error}")
-    outcome = Outcome(name, [], [], 0)
-    for field, value, got in _pairs(expected, found, ""):
-        if isinstance(got, Skip):
-            outcome.skipped.append((field, got.reason))
-        else:
-            outcome = outcome._replace(checked=outcome.checked + 1)
-            if got != value:
-                outcome.failures.append(f"{field}: expected {value}, got {got}")
-    if not outcome.checked and not outcome.skipped:
-        outcome.failures.append("it expects nothing")
-    return outcome
+    pairs = list(_pairs(_expected(instance, kind), found, ""))
+    skipped = [(field, got.reason) for field, _, got in pairs if isinstance(got, Skip)]
+    failures = [
+        f"{field}: expected {value}, got {got}"
+        for field, value, got in pairs
+        if not isinstance(got, Skip) and got != value
+    ]
+    return Outcome(
+        name, failures if pairs else ["it expects nothing"], skipped, len(pairs) - len(skipped)
+    )
 
 
 def _kind(instance: Instance, stem: str) -> Kind | None:
@@ -119,10 +115,26 @@ def _kind(instance: Instance, stem: str) -> Kind | None:
     return max(fitting, key=lambda kind: len(kind.fields), default=KINDS.get(stem))
 
 
-def _label(instance: Instance, kind: Kind) -> str:
+def _label(instance: Any, place: int) -> str:
+    """The id; without one, the place in the file (from 0) and the fields that hold one value."""
+    if not isinstance(instance, dict):
+        return f"#{place}"
     if "id" in instance:
         return str(instance["id"])
-    return " ".join(f"{field}={instance.get(field)}" for field in kind.fields)
+    inputs = {field for kind in KINDS.values() for field in kind.fields}
+    values = [
+        f"{field}={value}"
+        for field, value in instance.items()
+        if field in inputs and not isinstance(value, dict | list)
+    ]
+    return " ".join([f"#{place}", *values])
+
+
+def _expected(instance: Instance, kind: Kind) -> dict[str, Any]:
+    if "expected" in kind.fields:
+        return dict(instance["expected"])
+    inputs = {*kind.fields, *LABELS}
+    return {field: value for field, value in instance.items() if field not in inputs}
 
 
 def _value(instance: Instance, field: str) -> str:

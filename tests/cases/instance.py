@@ -27,6 +27,9 @@ class Skip(NamedTuple):
     reason: str
 
 
+NO_POLICY = Skip("no such policy")
+
+
 class MissingData(Exception):
     """The case needs a data file that is not here; the message names it."""
 
@@ -59,7 +62,7 @@ PROMPTS = Field(lambda value: is_list(value, is_prompt), "a list of prompts of t
 
 
 def requests_of(prompts: list[list[int]]) -> list[Request]:
-    """One request a prompt, numbered in order, that generates one token, whose KV is not kept."""
+    """One request a prompt, numbered in order, that generates one token: its KV is never kept."""
     return [request_of(number, prompt) for number, prompt in enumerate(prompts)]
 
 

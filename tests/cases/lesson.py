@@ -11,7 +11,7 @@ import numpy as np
 from testbed.core.request import Request
 from testbed.metrics.bounds import sharing_bound
 from testbed.metrics.prompt_paths import prompt_paths
-from testbed.policies import registry
+from testbed.policies.scheduling.depth_first import Dfs
 from testbed.workloads.synthetic.lesson import LessonWorkload, Segment
 from tests.cases.direct import EvictionCount, build_cache, serve
 from tests.cases.instance import Field, Instance, is_whole, request_of
@@ -56,7 +56,7 @@ def _hit_rate(prompts: tuple[Prompt, ...], order: Iterable[int], budget: int) ->
 
 def _depth_first(prompts: tuple[Prompt, ...]) -> list[int]:
     requests = [_in_blocks(number, prompt) for number, prompt in enumerate(prompts)]
-    return serve_waiting(build_scheduler(UNLIMITED, registry.scheduling("dfs")), requests).order
+    return serve_waiting(build_scheduler(UNLIMITED, Dfs()), requests).order
 
 
 def _in_blocks(number: int, prompt: Prompt) -> Request:

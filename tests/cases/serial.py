@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from testbed.core.batch import StepResult
 from testbed.core.config import CacheConfig, SchedulerConfig
-from testbed.core.policy import SchedulingPolicy
 from testbed.core.request import Request, State
 from testbed.core.scheduler import Scheduler
-from testbed.policies import registry
+from testbed.policies import EvictionPolicy, SchedulingPolicy
+from testbed.policies.eviction.recency import Lru
+from testbed.policies.scheduling.arrival import Fcfs
 
 UNLIMITED = 2**31 - 1
 """Pages of a pool that never evicts."""
@@ -33,7 +34,7 @@ class Served(NamedTuple):
 def build_scheduler(
     capacity: int,
     policy: SchedulingPolicy | None = None,
-    eviction: str = "lru",
+    eviction: EvictionPolicy | None = None,
     config: SchedulerConfig = SERIAL,
     **cache: Any,
 ) -> Scheduler:
@@ -41,8 +42,8 @@ def build_scheduler(
     return Scheduler(
         CacheConfig(capacity, **{"page_size": 1, **cache}),
         config,
-        policy or registry.scheduling("fcfs"),
-        registry.eviction(eviction),
+        policy or Fcfs(),
+        eviction or Lru(),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 from tests.cases.instance import Field, Instance, is_list, is_whole, requests_of
@@ -24,12 +24,15 @@ FIELDS: Mapping[str, Field] = {
 
 def results(instance: Instance) -> dict[str, Any]:
     """Hits by component order on a cache that never evicts, and the best and worst orders."""
-    values = _value_tokens(instance)
     rows = instance["rows"]
+    num_components = len(instance["tokens"])
+    if any(len(row) != num_components for row in rows):
+        raise ValueError(f"rows: one value for each of {num_components} components is needed")
+    values = _value_tokens(instance)
     hits = {}
     for name in instance.get("hits_by_order", {}):
         order = [int(component) for component in name]
-        prompts = [sum((values[i, row[i]] for i in order), []) for row in rows]
+        prompts = [list(chain.from_iterable(values[i, row[i]] for i in order)) for row in rows]
         hits[name] = sum(serve_in_order(build_scheduler(UNLIMITED), requests_of(prompts)).hits)
     best = max(hits.values(), default=0)
     return {
@@ -37,7 +40,7 @@ def results(instance: Instance) -> dict[str, Any]:
         "hits_by_order": hits,
         "best": best,
         "worst": min(hits.values(), default=0),
-        "best_orders": [name for name, count_ in hits.items() if count_ == best],
+        "best_orders": [name for name in hits if hits[name] == best],
     }
 
 

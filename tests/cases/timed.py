@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import permutations
+from math import factorial
 from typing import Any
 
 from testbed.core.config import CacheConfig
-from testbed.core.policy import Proposals, SchedulerView, SchedulingPolicy
 from testbed.core.request import Request
-from testbed.policies import registry
+from testbed.policies import Proposals, SchedulerView, SchedulingPolicy, registry
+from testbed.policies.eviction.recency import Lru
+from testbed.policies.routing.load import RoundRobin
 from testbed.sim.latency import FixedLatency
 from testbed.sim.world import simulate
 from tests.cases.instance import (
     CAPACITY,
+    NO_POLICY,
     Field,
     Instance,
     Skip,
@@ -66,18 +70,18 @@ def results(instance: Instance) -> dict[str, Any]:
 
 def _by_policy(requests: list[Request], capacity: int, name: str) -> dict[str, Any] | Skip:
     if name not in registry.names("scheduling"):
-        return Skip("no such scheduling policy")
-    return _serve(requests, capacity, lambda: registry.scheduling(name))
+        return NO_POLICY
+    return _serve(requests, capacity, partial(registry.scheduling, name))
 
 
 def _optimum(requests: list[Request], capacity: int) -> dict[str, Any] | Skip:
     ids = [request.id for request in requests]
     # An order that never idles begins with one of those that arrive first.
     first = [request.id for request in requests if request.arrival == requests[0].arrival]
-    orders = [order for order in permutations(ids) if order[0] in first]
-    if len(orders) > MAX_TRIED_ORDERS:
-        return Skip(f"over {MAX_TRIED_ORDERS} orders, too many to try")
-    runs = [_serve(requests, capacity, lambda order=order: _Ranked(order)) for order in orders]
+    if len(first) * factorial(len(ids) - 1) > MAX_TRIED_ORDERS:
+        return Skip(f"over {MAX_TRIED_ORDERS} orders: they are not tried")
+    orders = (order for order in permutations(ids) if order[0] in first)
+    runs = [_serve(requests, capacity, partial(_Ranked, order)) for order in orders]
     return {name: min(run[name] for run in runs) for name in ("max_ttft", "sum_ttft")}
 
 
@@ -89,9 +93,9 @@ def _serve(
         cache=CacheConfig(capacity, page_size=1),
         scheduler=SERIAL,
         policy=policy,
-        eviction=lambda: registry.eviction("lru"),
+        eviction=Lru,
         latency=FixedLatency(1.0, minimum=1.0),
-        routing=registry.routing("round_robin"),
+        routing=RoundRobin(),
     ).requests
     by_admission = record["admitted_step"].argsort()
     by_id = record["request"].argsort()

@@ -25,14 +25,14 @@ FIELDS: Mapping[str, Field] = {
 
 
 def results(instance: Instance) -> dict[str, Any]:
-    """`[hit blocks, hit tokens, evicted blocks]` by eviction rule; without the last if unlimited."""
+    """[hit blocks, hit tokens, evicted blocks] by rule; the last only where it is expected."""
     prompts = _prompts(instance)
-    rows: dict[str, list[int]] = {}
-    if "lru" in instance:
-        rows["lru"] = _lru(prompts, instance)
-    if "belady" in instance:
-        rows["belady"] = _belady(prompts, instance)
-    return {name: row[: len(instance[name])] for name, row in rows.items()}
+    rules = {"lru": _lru, "belady": _belady}
+    return {
+        name: rule(prompts, instance)[: len(instance[name])]
+        for name, rule in rules.items()
+        if name in instance
+    }
 
 
 class _Prompt(NamedTuple):

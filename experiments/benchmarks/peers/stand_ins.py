@@ -15,7 +15,12 @@ from typing import Any
 
 
 class _Absent(type):
-    """An object that is falsy, callable, subclassable, iterable and has every attribute."""
+    """A class that is falsy, iterable, has every attribute, and changes nothing as a decorator."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is Absent and len(args) == 1 and callable(args[0]):
+            return args[0]
+        return super().__call__(*args, **kwargs)
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -41,7 +46,7 @@ class _Absent(type):
 
 
 class Absent(metaclass=_Absent):
-    """What every name of a stand-in module is; as a decorator it changes nothing."""
+    """What every name of a stand-in module is; its instances behave likewise."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
