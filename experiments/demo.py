@@ -96,13 +96,20 @@ def run_policy(name: str, done: MutableSequence[int]) -> None:
         "seed": 0,
     }
 
+    place = POLICIES.index(name)
+
     def progress(count: int) -> None:
         # Sharing a number costs more than simulating a request.
         if count % 50 == 0 or count == len(workload):
-            done[POLICIES.index(name)] = count
+            done[place] = count
 
     run_job(
-        simulation, FOLDER / name, config=config, overrides={"scheduler": name}, progress=progress
+        simulation,
+        # Reports list runs by their folders' names.
+        FOLDER / f"{place}-{name}",
+        config=config,
+        overrides={"scheduler": name},
+        progress=progress,
     )
 
 

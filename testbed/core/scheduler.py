@@ -335,6 +335,9 @@ class Scheduler:
                 finished.append(sequence)
         if batch.decodes:
             self.decoding.advance(1)
+        if batch.prefills:
+            # Publishing may give duplicates back to the pool.
+            self.settled = False
         produced = batch.decodes
         for sequence, start, count in batch.prefills:
             sequence.num_computed_tokens = start + count

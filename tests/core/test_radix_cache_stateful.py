@@ -228,5 +228,5 @@ def machine(size: int) -> type[RadixMachine]:
 
 @pytest.mark.parametrize("page_size", [1, 4, 16, 64])
 def test_any_order_of_operations(page_size: int) -> None:
-    limits = settings(max_examples=600, stateful_step_count=60)
+    limits = settings(max_examples=60, stateful_step_count=40)
     run_state_machine_as_test(machine(page_size), settings=limits)

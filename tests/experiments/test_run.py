@@ -84,8 +84,8 @@ def test_the_readmes_command_works_from_a_shell(data: Path, tmp_path: Path) -> N
         check=False,
     )
     assert (run.returncode, run.stderr) == (0, "")
-    # Six prompts of 700 tokens, three seconds or more apart: all hold block 0, every second one
-    # repeats its predecessor (capped at 699 tokens, in pages of 16), so 3 * 688 + 2 * 512.
+    # Six prompts of 700 tokens, a second apart: they share their first 512, and every second one
+    # repeats its predecessor (capped at 699, in pages of 16).
     (folder,) = folders(tmp_path / "out")
     assert load(folder).summary["cached_tokens"].tolist() == [3 * 688 + 2 * 512]
 

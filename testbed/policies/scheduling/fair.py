@@ -14,10 +14,11 @@ class _Ledger:
     """One client's weighted service and queue. Token counts are integers, so that charging k
     tokens at once or one by one gives the same counter."""
 
-    __slots__ = ("lifted", "output_tokens", "prompt_tokens", "queue", "weight")
+    __slots__ = ("lifted", "output_tokens", "prompt_tokens", "queue", "ranked", "weight")
 
     def __init__(self, weight: float) -> None:
         self.weight = weight
+        self.ranked = False
         self.lifted = 0.0
         self.prompt_tokens = 0
         self.output_tokens = 0
@@ -54,8 +55,8 @@ class Vtc(SchedulingPolicy):
         self._lifts_when_idle = rule == "paper"
         self._clients: dict[str, _Ledger] = {}
         self._left_last: str | None = None
-        # Counters only rise, so an entry that understates its client's is re-entered when it
-        # surfaces, and the first one that is exact is the minimum.
+        # One entry for each ranked client. Counters only rise, so an entry that understates its
+        # client's is re-entered when it surfaces, and the first one that is exact is the minimum.
         self._heap: list[tuple[float, str]] = []
 
     def counter(self, client: str) -> float:
@@ -81,14 +82,13 @@ class Vtc(SchedulingPolicy):
             ledger = self._clients[client] = _Ledger(sequence.weight)
         if not ledger.queue:
             self._lift(client, ledger)
-            heappush(self._heap, (self.counter(client), client))
+            self._rank(client, ledger)
         ledger.queue[sequence.index] = sequence
 
     def on_preempt(self, sequence: SequenceView) -> None:
         """Queue it again, ahead of the client's others; it was charged already."""
         ledger = self._clients[sequence.client]
-        if not ledger.queue:
-            heappush(self._heap, (self.counter(sequence.client), sequence.client))
+        self._rank(sequence.client, ledger)
         ledger.queue = {sequence.index: sequence, **ledger.queue}
 
     def on_admit(self, sequence: SequenceView, cached: int, extend: int) -> None:
@@ -110,6 +110,7 @@ class Vtc(SchedulingPolicy):
             counter, client = heap[0]
             if not self._clients[client].queue:
                 heappop(heap)
+                self._clients[client].ranked = False
                 continue
             current = self.counter(client)
             if current == counter:
@@ -117,6 +118,11 @@ class Vtc(SchedulingPolicy):
             heappop(heap)
             heappush(heap, (current, client))
         return None
+
+    def _rank(self, client: str, ledger: _Ledger) -> None:
+        if not ledger.ranked:
+            ledger.ranked = True
+            heappush(self._heap, (self.counter(client), client))
 
     def _lift(self, client: str, ledger: _Ledger) -> None:
         least = self._least_served()
