@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -96,20 +96,13 @@ def run_policy(name: str, done: MutableSequence[int]) -> None:
         "seed": 0,
     }
 
-    place = POLICIES.index(name)
-
     def progress(count: int) -> None:
         # Sharing a number costs more than simulating a request.
         if count % 50 == 0 or count == len(workload):
-            done[place] = count
+            done[POLICIES.index(name)] = count
 
     run_job(
-        simulation,
-        # Reports list runs by their folders' names.
-        FOLDER / f"{place}-{name}",
-        config=config,
-        overrides={"scheduler": name},
-        progress=progress,
+        simulation, FOLDER / name, config=config, overrides={"scheduler": name}, progress=progress
     )
 
 

@@ -92,23 +92,29 @@ def register_options() -> None:
 
 
 def with_foreign_policies(arguments: list[str]) -> list[str]:
-    """Turn `scheduler._target_=module.Class` into a value of the group, checked like any other."""
-    store = ConfigStore.instance()
-    kept = []
+    """Make classes named by path values of their group, so that they are checked like any other.
+
+    `scheduler=fcfs,module.Class` names one among others; `scheduler._target_=module.Class` takes
+    the place of `scheduler=`. Returns the arguments with the former in place of the latter.
+    """
+    kept: list[str] = []
     for argument in arguments:
-        group, separator, targets = argument.partition("._target_=")
-        if not separator or group not in POLICY_GROUPS:
+        option, _, text = argument.partition("=")
+        group = option.removesuffix("._target_")
+        if group not in POLICY_GROUPS:
             kept.append(argument)
             continue
-        for target in targets.split(","):
-            module, _, name = target.strip("'\" ").rpartition(".")
-            if not module:
-                raise ValueError(f"{group}._target_={target}: package.module.Class is needed")
-            policy = registry.find(POLICY_GROUPS[group], f"{module}:{name}")
-            choice = policy_choice(group, f"{module}.{name}", policy)
-            store.store(group=group, name=choice.name, node=choice.node)
-        kept = [other for other in kept if not other.startswith(f"{group}=")]
-        kept.append(f"{group}={targets}")
+        for value in (value.strip("'\" ") for value in text.split(",")):
+            module, _, name = value.rpartition(".")
+            if module:
+                policy = registry.find(POLICY_GROUPS[group], f"{module}:{name}")
+                node = policy_choice(group, value, policy).node
+                ConfigStore.instance().store(group=group, name=value, node=node)
+            elif option != group:
+                raise ValueError(f"{argument}: package.module.Class is needed")
+        if option != group:
+            kept = [other for other in kept if not other.startswith(f"{group}=")]
+        kept.append(f"{group}={text}")
     return kept
 
 

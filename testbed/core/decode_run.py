@@ -40,11 +40,10 @@ def quiet_steps(scheduler: Scheduler, batch: Batch) -> int:
     a_pass_looks = bool(scheduler.waiting) and free_slots
     if a_pass_looks and not scheduler.settled:
         return 1
-    steps = min([s.num_output_tokens - s.num_generated_tokens for s in batch.decodes])
+    steps = scheduler.decoding.steps_to_finish()
     if steps > 1:
         available = scheduler.cache.pages_ahead(unnoticed=a_pass_looks)
-        size = scheduler.cache.page_size
-        while steps > 1 and _pages_for(batch.decodes, steps, size) > available:
+        while steps > 1 and scheduler.decoding.num_due_ahead(steps) > available:
             steps //= 2
     return steps
 
@@ -67,12 +66,10 @@ class DecodeRun:
         cache, decoding = scheduler.cache, scheduler.decoding
         takers: list[Sequence] = []
         growth = Growth(cache.num_free_pages, cache.num_evictable_pages, [], [])
-        for offset in range(1, steps):
-            due = decoding.take_due(offset)
-            if due:
-                takers += due
-                growth.offsets.append(offset)
-                growth.counts.append(len(due))
+        for offset, due in decoding.take_due_ahead(steps):
+            takers += due
+            growth.offsets.append(offset)
+            growth.counts.append(len(due))
         scheduler.step = cache.step = self._batch.step + steps - 1
         scheduler.reserve.on_decode_steps(steps - 1)
         if takers:
@@ -113,20 +110,4 @@ class DecodeRun:
         self._booked = steps
         scheduler.now = now
         scheduler.decoding.advance(count)
-        finished: list[Sequence] = []
-        for sequence in self._batch.decodes:
-            sequence.num_computed_tokens += count
-            sequence.num_generated_tokens += count
-            if sequence.num_generated_tokens == sequence.num_output_tokens:
-                finished.append(sequence)
-        if scheduler.hears_tokens:
-            for sequence in self._batch.decodes:
-                scheduler.policy.on_tokens(sequence.view, count)
-        for sequence in finished:
-            scheduler.finish(sequence, now)
-        return finished
-
-
-def _pages_for(decodes: list[Sequence], steps: int, page_size: int) -> int:
-    """Pages that the batch takes for its steps 2..`steps`."""
-    return sum([-(-(s.num_computed_tokens + steps) // page_size) - s.num_pages for s in decodes])
+        return scheduler.end_tokens(self._batch.decodes, count, now)

@@ -1,6 +1,8 @@
-"""DecodeSet: who decodes, and who needs a page at which of the coming decode steps."""
+"""DecodeSet: who decodes, and who needs a page or finishes at which of the coming steps."""
 
 from __future__ import annotations
+
+from heapq import heappop, heappush
 
 from testbed.core.request import Sequence
 
@@ -8,16 +10,27 @@ from testbed.core.request import Sequence
 class DecodeSet:
     """The decoding sequences in the order in which their prefills completed.
 
-    `clock` counts decode steps. As every member computes one token a step, the step at which its
-    last page is full is known when the page is taken: nobody has to look at every member to find
-    those who need one.
+    `clock` counts decode steps. Every member computes and produces one token a step, so the steps
+    at which its last page is full and at which it finishes are known in advance, and a step costs
+    what happens in it, not the size of the batch. A member's own token counts are derived from the
+    clock (see Sequence.num_generated_tokens) and written down when it leaves.
     """
 
-    __slots__ = ("_due", "_page_size", "clock", "context", "members")
+    __slots__ = (
+        "_due",
+        "_finish_clocks",
+        "_finishing",
+        "_page_size",
+        "clock",
+        "context",
+        "members",
+    )
 
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
         self._due: dict[int, list[Sequence]] = {}
+        self._finishing: dict[int, list[Sequence]] = {}
+        self._finish_clocks: list[int] = []
         self.clock = 0
         self.context = 0
         """Sum of the members' num_computed_tokens."""
@@ -27,17 +40,31 @@ class DecodeSet:
         return len(self.members)
 
     def join(self, sequence: Sequence) -> None:
-        """Its prefill is complete."""
+        """Its prefill is complete and its next token produced."""
         self.members[sequence] = None
         self.context += sequence.num_computed_tokens
         room = sequence.num_pages * self._page_size - sequence.num_computed_tokens
         self._await_page(sequence, self.clock + room)
+        finish = self.clock + sequence.num_output_tokens - sequence.num_generated_tokens
+        if finish not in self._finishing:
+            self._finishing[finish] = []
+            heappush(self._finish_clocks, finish)
+        self._finishing[finish].append(sequence)
+        sequence.finish_due = finish
+        sequence.decode_set = self
+        sequence.joined_clock = self.clock
 
     def leave(self, sequence: Sequence) -> None:
-        """It finished or was preempted."""
+        """It finished or was preempted: write down how far it came."""
         del self.members[sequence]
-        self.context -= sequence.num_computed_tokens
         self._due[sequence.page_due].remove(sequence)
+        if sequence.finish_due in self._finishing:
+            self._finishing[sequence.finish_due].remove(sequence)
+        steps = self.clock - sequence.joined_clock
+        sequence.decode_set = None
+        sequence.num_joined_computed += steps
+        sequence.num_joined_generated += steps
+        self.context -= sequence.num_computed_tokens
 
     def advance(self, steps: int) -> None:
         """Every member has computed one token in each of `steps` steps."""
@@ -48,12 +75,56 @@ class DecodeSet:
         """Members whose next token needs a page."""
         return len(self._due.get(self.clock, ()))
 
-    def take_due(self, ahead: int = 0) -> list[Sequence]:
-        """Members that need a page `ahead` decode steps from now; each is about to get one."""
-        sequences = self._due.pop(self.clock + ahead, [])
+    def num_due_ahead(self, steps: int) -> int:
+        """Pages that the members need after the step in flight for `steps` - 1 further ones."""
+        size = self._page_size
+        return sum(
+            [
+                len(self._due.get(self.clock + ahead, ())) * -((ahead - steps) // size)
+                for ahead in range(1, min(size + 1, steps))
+            ]
+        )
+
+    def take_due(self) -> list[Sequence]:
+        """Members whose next token needs a page; each is about to get one."""
+        sequences = self._due.pop(self.clock, [])
         for sequence in sequences:
-            self._await_page(sequence, self.clock + ahead + self._page_size)
+            self._await_page(sequence, self.clock + self._page_size)
         return sequences
+
+    def take_due_ahead(self, steps: int) -> list[tuple[int, list[Sequence]]]:
+        """Who needs a page in which of the `steps` - 1 steps after the one in flight, in order.
+
+        Each is about to get them all: (steps from now, members that need a page then).
+        """
+        size = self._page_size
+        due: list[tuple[int, list[Sequence]]] = []
+        # After the step in flight everybody's last page has room for at most one page of tokens,
+        # so whoever is due does so within a page of steps, and then once a page.
+        for ahead in range(1, min(size + 1, steps)):
+            sequences = self._due.pop(self.clock + ahead, None)
+            if sequences:
+                due.append((ahead, sequences))
+                last = ahead + (steps - 1 - ahead) // size * size
+                for sequence in sequences:
+                    self._await_page(sequence, self.clock + last + size)
+        return [
+            (first + again, sequences)
+            for again in range(0, steps, size)
+            for first, sequences in due
+            if first + again < steps
+        ]
+
+    def steps_to_finish(self) -> int:
+        """Decode steps until the first member finishes, the step in flight included."""
+        clocks = self._finish_clocks
+        while not self._finishing.get(clocks[0]):
+            self._finishing.pop(heappop(clocks), None)
+        return clocks[0] - self.clock
+
+    def take_finished(self) -> list[Sequence]:
+        """Members that have produced their last token, in the order of joining."""
+        return self._finishing.pop(self.clock, [])
 
     def _await_page(self, sequence: Sequence, clock: int) -> None:
         sequence.page_due = clock

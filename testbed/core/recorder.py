@@ -25,7 +25,7 @@ class Recorder:
         self._scheduler = scheduler
         self._requests: list[tuple[Any, ...]] = []
         self._steps: list[tuple[Any, ...]] = []
-        self._runs: list[tuple[tuple[Any, ...], npt.NDArray[np.float64], Growth]] = []
+        self._runs: list[tuple[int, npt.NDArray[np.float64], Growth]] = []
 
     def left(self, sequence: Sequence) -> None:
         """A sequence finished or was refused."""
@@ -59,7 +59,7 @@ class Recorder:
         Nothing but time and pages changed meanwhile.
         """
         if len(times) > 1:
-            self._runs.append((self._steps[-1], times, growth))
+            self._runs.append((len(self._steps) - 1, times, growth))
 
     def requests(self) -> list[tuple[Any, ...]]:
         """Rows of REQUEST_COLUMNS, in the order of leaving."""
@@ -67,23 +67,27 @@ class Recorder:
 
     def steps(self) -> Columns:
         """All steps by STEP_COLUMNS, in step order."""
-        single = columns_of(self._steps, STEP_COLUMNS)
+        recorded = columns_of(self._steps, STEP_COLUMNS)
         if not self._runs:
-            return single
-        counts = np.array([len(times) - 1 for _, times, _ in self._runs])
-        repeated = columns_of([first for first, _, _ in self._runs], STEP_COLUMNS)
-        run = {name: np.repeat(values, counts) for name, values in repeated.items()}
-        starts = np.concatenate(([0], np.cumsum(counts)))
-        run["step"] += np.arange(1, starts[-1] + 1) - np.repeat(starts[:-1], counts)
-        run["start_s"] = np.concatenate([times[:-1] for _, times, _ in self._runs])
-        run["end_s"] = np.concatenate([times[1:] for _, times, _ in self._runs])
-        run["evicted_pages"][:] = 0
-        self._fill_books(run, starts[:-1])
-        order = np.argsort(np.concatenate((single["step"], run["step"])))
-        return {name: np.concatenate((single[name], run[name]))[order] for name in STEP_COLUMNS}
+            return recorded
+        lengths = np.ones(len(self._steps), dtype=np.int64)
+        lengths[[index for index, _, _ in self._runs]] += [len(t) - 1 for _, t, _ in self._runs]
+        steps = {name: np.repeat(values, lengths) for name, values in recorded.items()}
+        first = np.cumsum(lengths) - lengths
+        repeated = np.ones(len(steps["step"]), dtype=bool)
+        repeated[first] = False
+        # A replica's steps are numbered without gaps.
+        steps["step"] += np.arange(len(repeated)) - np.repeat(first, lengths)
+        steps["start_s"][repeated] = np.concatenate([times[:-1] for _, times, _ in self._runs])
+        steps["end_s"][repeated] = np.concatenate([times[1:] for _, times, _ in self._runs])
+        steps["evicted_pages"][repeated] = 0
+        self._fill_books(steps, first, ~repeated)
+        return steps
 
-    def _fill_books(self, run: Columns, starts: npt.NDArray[np.int64]) -> None:
-        """Free and evictable pages change where a run begins and where it takes pages.
+    def _fill_books(
+        self, steps: Columns, first: npt.NDArray[np.int64], changed: npt.NDArray[np.bool_]
+    ) -> None:
+        """Free and evictable pages change in recorded steps and where a run takes pages.
 
         Free pages go first, then evicted ones, one for one.
         """
@@ -93,18 +97,18 @@ class Recorder:
             return
         offsets = np.fromiter(chain.from_iterable(g.offsets for g in growths), np.int64)
         counts = np.fromiter(chain.from_iterable(g.counts for g in growths), np.int64)
-        place = np.repeat(starts, sizes) + offsets - 1
+        place = np.repeat(first[[index for index, _, _ in self._runs]], sizes) + offsets
         total = np.cumsum(counts)
-        ends = np.cumsum(sizes)
-        before = np.concatenate(([0], total))[ends - sizes]
+        before = np.concatenate(([0], total))[np.cumsum(sizes) - sizes]
         used = total - np.repeat(before, sizes)
         free = np.repeat([growth.free for growth in growths], sizes)
         evictable = np.repeat([growth.evictable for growth in growths], sizes)
         short = np.maximum(used - free, 0)
-        run["evicted_pages"][place] = np.minimum(short, counts)
-        changes = np.union1d(starts, place)
-        lengths = np.diff(changes, append=len(run["step"]))
+        steps["evicted_pages"][place] = np.minimum(short, counts)
+        changed[place] = True
+        changes = np.flatnonzero(changed)
+        lengths = np.diff(changes, append=len(changed))
         books = (("free_pages", np.maximum(free - used, 0)), ("evictable_pages", evictable - short))
         for name, values in books:
-            run[name][place] = values
-            run[name] = np.repeat(run[name][changes], lengths)
+            steps[name][place] = values
+            steps[name] = np.repeat(steps[name][changes], lengths)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from testbed.core.decode_set import DecodeSet
     from testbed.core.views import SequenceView
 
 Tokens = npt.NDArray[np.int32]
@@ -78,16 +79,19 @@ class Sequence:
         "admitted_time",
         "cache_handle",
         "chunk_reread_tokens",
+        "decode_set",
         "decode_spans",
+        "finish_due",
         "finish_time",
         "first_token_time",
         "generated",
         "index",
+        "joined_clock",
         "lost_tokens",
         "match_handle",
         "num_cached_tokens",
-        "num_computed_tokens",
-        "num_generated_tokens",
+        "num_joined_computed",
+        "num_joined_generated",
         "num_matched_tokens",
         "num_output_tokens",
         "num_pages",
@@ -122,8 +126,10 @@ class Sequence:
     num_prompt_tokens: int
     num_output_tokens: int
     """When to stop: the scripted length where there is one, else max_new_tokens."""
-    num_generated_tokens: int
-    num_computed_tokens: int
+    num_joined_generated: int
+    """Tokens generated before it joined its decode set; in all, if it is in none."""
+    num_joined_computed: int
+    """Tokens computed before it joined its decode set; in all, if it is in none."""
     num_cached_tokens: int
     """Prompt tokens found in the cache at the first admission: the numerator of the hit rate."""
     num_rehit_tokens: int
@@ -143,8 +149,13 @@ class Sequence:
     num_preemptions: int
     lost_tokens: int
     """Tokens whose KV the newest preemption dropped."""
+    decode_set: DecodeSet | None
+    """While decoding: the set whose clock counts its tokens."""
+    joined_clock: int
     page_due: int
-    """While decoding: the decode step at which its last page is full (see DecodeSet)."""
+    """While decoding: the clock at which its last page is full."""
+    finish_due: int
+    """While decoding: the clock at which it has produced its last token."""
     pages: npt.NDArray[np.int32]
     cache_handle: Any
     match_handle: Any
@@ -172,8 +183,8 @@ class Sequence:
         else:
             self.generated = None
             self.num_output_tokens = min(len(request.output), request.max_new_tokens)
-        self.num_generated_tokens = 0
-        self.num_computed_tokens = 0
+        self.num_joined_generated = 0
+        self.num_joined_computed = 0
         self.num_cached_tokens = 0
         self.num_rehit_tokens = 0
         self.num_recomputed_tokens = 0
@@ -185,7 +196,10 @@ class Sequence:
         self.num_shared_pages = 0
         self.num_preemptions = 0
         self.lost_tokens = 0
+        self.decode_set = None
+        self.joined_clock = 0
         self.page_due = 0
+        self.finish_due = 0
         self.pages = EMPTY_TOKENS
         self.cache_handle = None
         self.match_handle = None
@@ -198,6 +212,20 @@ class Sequence:
         self.refusal = None
         self.queue_next = None
         self.queue_previous = None
+
+    @property
+    def num_generated_tokens(self) -> int:
+        """Output tokens produced so far."""
+        if self.decode_set is None:
+            return self.num_joined_generated
+        return self.num_joined_generated + self.decode_set.clock - self.joined_clock
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Tokens whose KV exists."""
+        if self.decode_set is None:
+            return self.num_joined_computed
+        return self.num_joined_computed + self.decode_set.clock - self.joined_clock
 
     def output_tokens(self) -> Tokens:
         """The tokens generated so far, int32[num_generated_tokens]."""

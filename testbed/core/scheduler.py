@@ -305,7 +305,7 @@ class Scheduler:
         else:
             sequence.num_rehit_tokens += cached
             sequence.num_recomputed_tokens += max(0, sequence.lost_tokens - cached)
-        sequence.num_computed_tokens = cached
+        sequence.num_joined_computed = cached
         sequence.state = State.RUNNING
         self.running[sequence] = None
         self.prefilling[sequence] = None
@@ -326,46 +326,41 @@ class Scheduler:
     def commit(self, batch: Batch, result: StepResult, now: float) -> list[Sequence]:
         """Book a step's outcome at its end; returns the sequences that finished."""
         self.now = now
-        finished: list[Sequence] = []
-        tokens = None if result.tokens is None else iter(result.tokens.tolist())
-        for sequence in batch.decodes:
-            sequence.num_computed_tokens += 1
-            sequence.num_generated_tokens += 1
-            if sequence.num_generated_tokens == sequence.num_output_tokens:
-                finished.append(sequence)
-        if batch.decodes:
-            self.decoding.advance(1)
-        if batch.prefills:
-            # Publishing may give duplicates back to the pool.
-            self.settled = False
         produced = batch.decodes
+        if produced:
+            self.decoding.advance(1)
         for sequence, start, count in batch.prefills:
-            sequence.num_computed_tokens = start + count
+            sequence.num_joined_computed = start + count
             if not self._publish_early:
                 self.cache.publish(sequence, sequence.tokens[: start + count])
             if start + count == len(sequence.tokens):
+                sequence.num_joined_generated += 1
+                sequence.span_start = self.step
+                if sequence.first_token_time < 0:
+                    sequence.first_token_time = now
                 del self.prefilling[sequence]
                 self.decoding.join(sequence)
                 produced.append(sequence)
-                sequence.span_start = self.step
-                sequence.num_generated_tokens += 1
-                if sequence.first_token_time < 0:
-                    sequence.first_token_time = now
-                if sequence.num_generated_tokens == sequence.num_output_tokens:
-                    finished.append(sequence)
-        if tokens is not None:
-            for sequence, token in zip(produced, tokens, strict=True):
+        if batch.prefills:
+            # Publishing may give duplicates back to the pool.
+            self.settled = False
+        if result.tokens is not None:
+            for sequence, token in zip(produced, result.tokens.tolist(), strict=True):
                 if sequence.generated is not None:
                     sequence.generated.append(token)
+        return self.end_tokens(produced, 1, now)
+
+    def end_tokens(self, produced: list[Sequence], count: int, now: float) -> list[Sequence]:
+        """Tell the policy of `count` tokens from each sequence; let the finished ones leave."""
         if self.hears_tokens:
             for sequence in produced:
-                self.policy.on_tokens(sequence.view, 1)
+                self.policy.on_tokens(sequence.view, count)
+        finished = self.decoding.take_finished()
         for sequence in finished:
-            self.finish(sequence, now)
+            self._finish(sequence, now)
         return finished
 
-    def finish(self, sequence: Sequence, now: float) -> None:
-        """Let a sequence that produced its last token leave; its KV stays in the cache."""
+    def _finish(self, sequence: Sequence, now: float) -> None:
         if self._cache_outputs and sequence.num_generated_tokens > 1:
             # The last token's KV was never computed.
             outputs = sequence.output_tokens()[:-1]
@@ -409,7 +404,7 @@ class Scheduler:
         self._leave(sequence, self.step - 1)
         sequence.num_preemptions += 1
         sequence.lost_tokens = sequence.num_computed_tokens
-        sequence.num_computed_tokens = 0
+        sequence.num_joined_computed = 0
         sequence.tokens = np.concatenate((sequence.request.prompt, sequence.output_tokens()))
         sequence.state = State.WAITING
         self.waiting.push_front(sequence)

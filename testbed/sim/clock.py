@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappush
 from typing import Any
 
@@ -17,14 +18,14 @@ class Clock(simpy.Environment):
     """Events are placed at the instant itself, as now + (instant - now) may miss it by a rounding,
     and a run of decode steps must end exactly when its steps one by one would."""
 
-    def at(self, instant: float, priority: int) -> simpy.Event:
-        """An event that happens at `instant`, in seconds and not in the past."""
+    def at(
+        self, instant: float, priority: int, callback: Callable[[simpy.Event], None] | None = None
+    ) -> simpy.Event:
+        """An event that happens at `instant`, in seconds and not in the past, and calls back."""
         event = simpy.Event(self)
-        self.trigger(event, instant, priority)
-        return event
-
-    def trigger(self, event: simpy.Event, instant: float, priority: int) -> None:
-        """Let a pending event happen at `instant`."""
         event._ok, event._value = True, None
+        if callback is not None:
+            event.callbacks.append(callback)
         queue: list[Any] = self._queue
         heappush(queue, (instant, priority, next(self._eid), event))
+        return event

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -47,11 +46,13 @@ class Replica:
         self._on_left = on_left
         self._skip_quiet_steps = skip_quiet_steps
         self._check_invariants = check_invariants
-        self._idle: simpy.Event | None = None
-        # The run in flight, unless it is down to its last step, and when its steps begin and end.
+        # What the replica waits for: the end of a step or run, or a delayed request; None if idle.
+        self._ending: simpy.Event | None = None
+        self._flight: tuple[Batch, StepResult] | None = None
+        # The run in flight, when its steps begin and end, and whether it was cut short.
         self._run: DecodeRun | None = None
         self._times: Times = np.empty(0)
-        self._process = clock.process(self._loop())
+        self._cut = False
 
     @property
     def num_waiting(self) -> int:
@@ -75,68 +76,62 @@ class Replica:
         sequence.routed_match_tokens = sequence.num_matched_tokens
         if sequence.state is State.REFUSED:
             self._leave([sequence])
-        elif self._idle is not None:
-            self._clock.trigger(self._idle, self._clock.now, STEPS)
-            self._idle = None
+        if self._ending is None:
+            self._ending = self._clock.at(self._clock.now, STEPS, self._next)
 
-    def _loop(self) -> Generator[simpy.Event, Any, None]:
-        while True:
-            batch = self._scheduler.schedule(self._clock.now)
-            if batch is None:
-                yield from self._wait()
-                continue
-            steps = quiet_steps(self._scheduler, batch) if self._skip_quiet_steps else 1
-            if steps == 1:
-                yield from self._step(batch)
-            else:
-                yield from self._repeat(batch, steps)
-
-    def _wait(self) -> Generator[simpy.Event, Any, None]:
-        self._idle = simpy.Event(self._clock)
-        release = self._scheduler.next_release
-        if release is None:
-            yield self._idle
+    def _next(self, event: simpy.Event) -> None:
+        """Start a step, or a run of quiet ones, or fall idle."""
+        if event is not self._ending:
+            return  # The delayed request that this event would have released came with another.
+        scheduler, start = self._scheduler, self._clock.now
+        batch = scheduler.schedule(start)
+        if batch is None:
+            release = scheduler.next_release
+            self._ending = None if release is None else self._clock.at(release, STEPS, self._next)
+            return
+        steps = quiet_steps(scheduler, batch) if self._skip_quiet_steps else 1
+        if steps == 1:
+            result = StepResult(self._latency.step_seconds(batch.shape))
+            end = start + result.seconds
+            self._recorder.step(batch, start, end)
+            self._flight = (batch, result)
+            self._ending = self._clock.at(end, STEPS, self._end_step)
         else:
-            yield self._idle | self._clock.at(release, STEPS)
-            self._idle = None
+            seconds = self._latency.decode_run(batch.shape, steps)
+            self._times = np.add.accumulate(np.concatenate(([start], seconds)))
+            self._recorder.step(batch, start, float(self._times[1]))
+            self._run = DecodeRun(scheduler, batch)
+            self._ending = self._clock.at(float(self._times[-1]), STEPS, self._end_run)
 
-    def _step(self, batch: Batch) -> Generator[simpy.Event, Any, None]:
-        start = self._clock.now
-        end = start + self._latency.step_seconds(batch.shape)
-        self._recorder.step(batch, start, end)
-        yield self._clock.at(end, STEPS)
-        self._leave(self._scheduler.commit(batch, StepResult(end - start), end))
+    def _end_step(self, event: simpy.Event) -> None:
+        assert self._flight is not None
+        batch, result = self._flight
+        self._leave(self._scheduler.commit(batch, result, self._clock.now))
+        self._next(event)
 
-    def _repeat(self, batch: Batch, steps: int) -> Generator[simpy.Event, Any, None]:
-        seconds = self._latency.decode_run(batch.shape, steps)
-        times = np.add.accumulate(np.concatenate(([self._clock.now], seconds)))
-        self._recorder.step(batch, float(times[0]), float(times[1]))
-        run = DecodeRun(self._scheduler, batch)
-        self._run, self._times = run, times
-        try:
-            yield self._clock.at(float(times[-1]), STEPS)
-        except simpy.Interrupt:
-            # _catch_up left one step in flight.
-            steps = len(self._times) - 1
-            yield self._clock.at(float(self._times[-1]), STEPS)
-        else:
-            self._recorder.repeats(times[1:], run.start(steps))
-        finally:
-            self._run = None
-        self._leave(run.end(steps, float(times[steps])))
+    def _end_run(self, event: simpy.Event) -> None:
+        if event is not self._ending:
+            return  # The run was cut short.
+        assert self._run is not None
+        steps = len(self._times) - 1
+        if not self._cut:
+            self._recorder.repeats(self._times[1:], self._run.start(steps))
+        self._leave(self._run.end(steps, self._clock.now))
+        self._run, self._cut = None, False
+        self._next(event)
 
     def _catch_up(self) -> None:
         """Book the steps of a run that ended before now, and end the run with the one in flight."""
         run, times = self._run, self._times
-        if run is None:
+        if run is None or self._cut:
             return
-        self._run = None
         over = int(times[1:].searchsorted(self._clock.now))
         self._times = times[: over + 2]
-        self._recorder.repeats(times[1 : over + 2], run.start(over + 1))
+        self._recorder.repeats(self._times[1:], run.start(over + 1))
         if over:
             run.end(over, float(times[over]))
-        self._process.interrupt()
+        self._cut = True
+        self._ending = self._clock.at(float(self._times[-1]), STEPS, self._end_run)
 
     def _leave(self, sequences: list[Sequence]) -> None:
         for sequence in sequences:

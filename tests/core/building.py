@@ -62,6 +62,10 @@ class CacheDriver:
         self.cache = cache
         self.running: dict[Sequence, None] = {}
         self.waiting: dict[Sequence, None] = {}
+        self.computed: dict[Sequence, int] = {}
+        """Tokens of each running sequence whose KV exists."""
+        self.produced: dict[Sequence, int] = {}
+        """Output tokens of each running sequence."""
         self.written: dict[int, tuple[str, tuple[int, ...]]] = {}
         self._next_index = 0
 
@@ -92,7 +96,8 @@ class CacheDriver:
         del self.waiting[sequence]
         self.cache.untrack(sequence)
         self.cache.acquire(sequence, cached)
-        sequence.num_computed_tokens = cached
+        self.computed[sequence] = cached
+        self.produced[sequence] = 0
         sequence.state = State.RUNNING
         self.running[sequence] = None
         fresh = -(-len(sequence.tokens) // self.cache.page_size) - sequence.num_pages
@@ -104,20 +109,27 @@ class CacheDriver:
         self._write(sequence, until)
         self.cache.publish(sequence, sequence.tokens[:until])
 
-    def decode(self, sequence: Sequence) -> None:
-        """Produce a token; the first one needs no KV, each later one that of its predecessor."""
-        if sequence.num_generated_tokens:
-            if sequence.num_computed_tokens == sequence.num_pages * self.cache.page_size:
-                self._take(sequence, 1)
-            self._write(sequence, sequence.num_computed_tokens + 1)
-        sequence.num_generated_tokens += 1
+    def can_decode(self, sequence: Sequence) -> bool:
+        """Whether its prefill is complete, its script not, and a page there if it needs one."""
+        prefilled = self.computed[sequence] >= len(sequence.tokens)
+        cache = self.cache
+        room = not self.needs_page(sequence) or cache.num_free_pages + cache.num_evictable_pages > 0
+        return prefilled and self.produced[sequence] < sequence.num_output_tokens and room
 
     def needs_page(self, sequence: Sequence) -> bool:
-        full = sequence.num_computed_tokens == sequence.num_pages * self.cache.page_size
-        return bool(sequence.num_generated_tokens) and full
+        full = self.computed[sequence] == sequence.num_pages * self.cache.page_size
+        return self.produced[sequence] > 0 and full
+
+    def decode(self, sequence: Sequence) -> None:
+        """Produce a token; the first one needs no KV, each later one that of its predecessor."""
+        if self.produced[sequence]:
+            if self.needs_page(sequence):
+                self._take(sequence, 1)
+            self._write(sequence, self.computed[sequence] + 1)
+        self.produced[sequence] += 1
 
     def finish(self, sequence: Sequence) -> None:
-        self.cache.publish(sequence, self._known(sequence)[: sequence.num_computed_tokens])
+        self.cache.publish(sequence, self.known(sequence)[: self.computed[sequence]])
         self.abort(sequence)
 
     def abort(self, sequence: Sequence) -> None:
@@ -156,13 +168,19 @@ class CacheDriver:
         """Whether the page's KV was computed for these tokens."""
         return self.written[page] == (namespace, tuple(tokens.tolist()))
 
+    def known(self, sequence: Sequence) -> Tokens:
+        """Prompt and what was produced."""
+        assert sequence.request.output is not None
+        output = sequence.request.output[: self.produced[sequence]]
+        return np.concatenate((sequence.request.prompt, output))
+
     def check(self) -> None:
         """The cache's own books, and every page table against what was written."""
         self.cache.check(self.running)
         size = self.cache.page_size
         for sequence in self.running:
-            known = self._known(sequence)
-            for place in range(sequence.num_computed_tokens // size):
+            known = self.known(sequence)
+            for place in range(self.computed[sequence] // size):
                 page = int(sequence.pages[place])
                 end = (place + 1) * size
                 assert self.holds(page, sequence.request.namespace, known[:end])
@@ -174,23 +192,20 @@ class CacheDriver:
     def _pages(self, num_tokens: int) -> int:
         return num_tokens // self.cache.page_size
 
-    def _known(self, sequence: Sequence) -> Tokens:
-        return np.concatenate((sequence.request.prompt, sequence.output_tokens()))
-
     def _take(self, sequence: Sequence, count: int) -> None:
         sequence.pages[sequence.num_pages : sequence.num_pages + count] = self.cache.take(count)
         sequence.num_pages += count
 
     def _write(self, sequence: Sequence, until: int) -> None:
         size = self.cache.page_size
-        known = self._known(sequence)
+        known = self.known(sequence)
         owned = set(owned_pages(sequence).tolist())
-        for place in range(sequence.num_computed_tokens // size, until // size):
+        for place in range(self.computed[sequence] // size, until // size):
             page = int(sequence.pages[place])
             assert page in owned, "KV is written to a page of one's own only"
             key = tuple(known[: (place + 1) * size].tolist())
             self.written[page] = (sequence.request.namespace, key)
-        sequence.num_computed_tokens = until
+        self.computed[sequence] = until
 
 
 def radix_driver(

@@ -94,10 +94,6 @@ class BlockMachine(RuleBasedStateMachine):
         self.published: dict[Sequence, int] = {}
         self.reported: dict[int, int] = {}
 
-    def known(self, sequence: Sequence) -> list[int]:
-        tokens = sequence.request.prompt.tolist() + sequence.output_tokens().tolist()
-        return [int(token) for token in tokens]
-
     def pick(self, among: dict[Sequence, None], place: int) -> Sequence:
         return list(among)[place % len(among)]
 
@@ -128,7 +124,7 @@ class BlockMachine(RuleBasedStateMachine):
     @rule(place=place, pages=st.integers(1, 4))
     def compute(self, place: int, pages: int) -> None:
         sequence = self.pick(self.driver.running, place)
-        done = sequence.num_computed_tokens
+        done = self.driver.computed[sequence]
         until = min(done - done % self.page_size + pages * self.page_size, len(sequence.tokens))
         if until > done:
             self.publish(sequence, until)
@@ -137,7 +133,7 @@ class BlockMachine(RuleBasedStateMachine):
     def publish(self, sequence: Sequence, until: int) -> None:
         self.naive.publish(
             sequence.request.namespace,
-            self.known(sequence)[:until],
+            self.driver.known(sequence).tolist()[:until],
             self.tables[sequence],
             self.published[sequence],
         )
@@ -147,13 +143,9 @@ class BlockMachine(RuleBasedStateMachine):
     @rule(place=place)
     def decode(self, place: int) -> None:
         sequence = self.pick(self.driver.running, place)
-        if sequence.num_computed_tokens < len(sequence.tokens):
-            return
-        if sequence.num_generated_tokens == sequence.num_output_tokens:
+        if not self.driver.can_decode(sequence):
             return
         if self.driver.needs_page(sequence):
-            if not self.naive.idle:
-                return
             self.tables[sequence] += self.naive.take(1)
         self.driver.decode(sequence)
 
@@ -162,7 +154,7 @@ class BlockMachine(RuleBasedStateMachine):
     def leave(self, place: int, keep: bool) -> None:
         sequence = self.pick(self.driver.running, place)
         if keep:
-            self.publish(sequence, sequence.num_computed_tokens)
+            self.publish(sequence, self.driver.computed[sequence])
             self.driver.finish(sequence)
         else:
             self.driver.abort(sequence)

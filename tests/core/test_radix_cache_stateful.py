@@ -114,7 +114,7 @@ class RadixMachine(RuleBasedStateMachine):
     @rule(place=place, pages=st.integers(1, 4))
     def compute(self, place: int, pages: int) -> None:
         sequence = self.pick(self.driver.running, place)
-        done = sequence.num_computed_tokens
+        done = self.driver.computed[sequence]
         until = min(done - done % self.page_size + pages * self.page_size, len(sequence.tokens))
         if until > done:
             self.naive.publish(sequence, sequence.tokens[:until].tolist())
@@ -124,13 +124,9 @@ class RadixMachine(RuleBasedStateMachine):
     @rule(place=place)
     def decode(self, place: int) -> None:
         sequence = self.pick(self.driver.running, place)
-        if sequence.num_computed_tokens < len(sequence.tokens):
-            return
-        if sequence.num_generated_tokens == sequence.num_output_tokens:
+        if not self.driver.can_decode(sequence):
             return
         if self.driver.needs_page(sequence):
-            if self.cache.num_free_pages + self.cache.num_evictable_pages == 0:
-                return
             self.naive.take(1, self.owned())
         self.driver.decode(sequence)
 
@@ -138,8 +134,8 @@ class RadixMachine(RuleBasedStateMachine):
     @rule(place=place)
     def finish(self, place: int) -> None:
         sequence = self.pick(self.driver.running, place)
-        known = sequence.request.prompt.tolist() + sequence.output_tokens().tolist()
-        self.naive.publish(sequence, known[: sequence.num_computed_tokens])
+        known = self.driver.known(sequence).tolist()
+        self.naive.publish(sequence, known[: self.driver.computed[sequence]])
         self.naive.release(sequence)
         self.driver.finish(sequence)
 

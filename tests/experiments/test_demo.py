@@ -19,11 +19,11 @@ def test_the_demo_prints_a_table_and_draws_a_figure(data: Path, tmp_path: Path) 
     )
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
-    for place, policy in enumerate(("fcfs", "lpm", "dfs_weight", "vtc", "dlpm")):
+    for policy in ("fcfs", "lpm", "dfs_weight", "vtc", "dlpm"):
         (row,) = (line.split() for line in lines if line.startswith(f"{policy} "))
         # Six prompts of 700 tokens, a second apart: they share their first 512, and every second
         # one repeats its predecessor (capped at 699, in pages of 16).
-        assert row[1] == f"{(3 * 688 + 2 * 512) / (6 * 700):.3f}"
-        assert (tmp_path / f"results/demo/{place}-{policy}/COMPLETE").is_file()
+        assert row[1].rstrip("*") == f"{(3 * 688 + 2 * 512) / (6 * 700):.3f}"
+        assert (tmp_path / f"results/demo/{policy}/COMPLETE").is_file()
     for suffix in ("pdf", "png", "csv"):
         assert (tmp_path / f"results/demo/policies.{suffix}").stat().st_size > 0

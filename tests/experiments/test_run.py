@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 import yaml
+from hydra.core.config_store import ConfigStore
 
 from testbed import load
 
@@ -51,6 +53,9 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """)
     )
     monkeypatch.syspath_prepend(str(folder))
+    # What one test makes an option must not be one in the next.
+    store = ConfigStore.instance()
+    monkeypatch.setattr(store, "repo", deepcopy(store.repo))
     return folder
 
 
@@ -187,11 +192,19 @@ def test_a_missing_trace_is_one_line(command: Command, data: Path) -> None:
     assert "Set TESTBED_DATA" in done.err
 
 
-def test_a_foreign_policy_runs_by_its_path_and_sweeps_with_ours(
+def test_a_foreign_policy_takes_the_place_of_the_groups_choice(
     command: Command, foreign: Path, tmp_path: Path
 ) -> None:
-    done = command("scheduler._target_=foreign_policies.Newest", "scheduler.stride=2")
+    path = "foreign_policies.Newest"
+    done = command("scheduler=dlpm", f"scheduler._target_={path}", "scheduler.stride=2")
     assert done.status == 0, done.err
+    (config,) = load(tmp_path / "out").config[["scheduler._target_", "scheduler.stride"]].values
+    assert config.tolist() == [path, 2]
+
+
+def test_a_foreign_policy_sweeps_with_ours(
+    command: Command, foreign: Path, tmp_path: Path
+) -> None:
     done = command("-m", "scheduler=fcfs,foreign_policies.Newest")
     assert done.status == 0, done.err
     schedulers = set(load(tmp_path / "out").summary["scheduler"])
