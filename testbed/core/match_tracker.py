@@ -63,6 +63,7 @@ class MatchTracker:
                 del lower.partial_waiters[sequence]
                 lower.num_waiting -= 1
                 self._register(sequence, upper, sequence.num_matched_tokens)
+                self._on_change(sequence)
 
     def on_truncate(self, leaf: Node) -> None:
         """A leaf lost its tail: longer matches now end with it."""

@@ -81,7 +81,7 @@ class SchedulingPolicy(ABC):
         """A request arrived; None lets it wait in the queue."""
 
     def on_match(self, sequence: SequenceView) -> None:
-        """The cached prefix of a waiting sequence grew or shrank."""
+        """The cached prefix of a waiting sequence grew, shrank, or ends in another node now."""
 
     def on_admit(self, sequence: SequenceView, cached: int, extend: int) -> None:
         """The sequence left the queue; called before its yield returns."""

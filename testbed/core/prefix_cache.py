@@ -32,7 +32,7 @@ class CacheListener(Protocol):
     """Who hears what happens inside a cache (the scheduler)."""
 
     def on_match(self, sequence: Sequence) -> None:
-        """A tracked sequence's num_matched_tokens changed."""
+        """A tracked sequence's num_matched_tokens changed, or the node where its match ends."""
 
     def on_evict(self, pages: Pages) -> None:
         """These cached pages left to make room, in this order."""

@@ -201,14 +201,6 @@ class NodeView:
         """The nodes below, by insertion order of their first token."""
         return (child.view for child in self._node.children.values())
 
-    def waiting(self) -> Iterator[SequenceView]:
-        """Waiting sequences whose match ends at or inside this node's edge, in no useful order."""
-        for group in self._node.waiters.values():
-            for sequence in group:
-                yield sequence.view
-        for sequence in self._node.partial_waiters:
-            yield sequence.view
-
     def __repr__(self) -> str:
         node = self._node
         return f"NodeView(tokens {node.start}..{node.end}, locks {node.locks}, hits {node.hits})"

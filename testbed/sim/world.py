@@ -14,7 +14,7 @@ from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.decisions import DecisionLog
 from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
 from testbed.core.recorder import Recorder
-from testbed.core.records import REQUEST_COLUMNS, RunRecord, columns_of
+from testbed.core.records import REQUEST_COLUMNS, Columns, RunRecord, columns_of
 from testbed.core.request import Request, Sequence
 from testbed.core.scheduler import Scheduler
 from testbed.sim.clock import ARRIVALS, Clock
@@ -86,11 +86,11 @@ def simulate(
     clock.process(arrivals())
     with _rare_collections():
         clock.run()
-    if not arrived:
-        raise ValueError("the workload holds no requests")
-    if served != arrived:
-        raise RuntimeError(f"{arrived} requests arrived, {served} left")
-    return _record(recorders, logs, cache)
+        if not arrived:
+            raise ValueError("the workload holds no requests")
+        if served != arrived:
+            raise RuntimeError(f"{arrived} requests arrived, {served} left")
+        return _record(recorders, logs, cache)
 
 
 @contextmanager
@@ -111,13 +111,17 @@ def _record(
     decisions = [log.columns() for log in logs if log is not None]
     return RunRecord(
         requests=columns_of([r for rec in recorders for r in rec.requests()], REQUEST_COLUMNS),
-        steps={name: np.concatenate([s[name] for s in steps]) for name in steps[0]},
-        decisions={n: np.concatenate([d[n] for d in decisions]) for n in decisions[0]}
-        if decisions
-        else None,
+        steps=_joined(steps),
+        decisions=_joined(decisions) if decisions else None,
         counters={
             "num_pages": cache.num_pages,
             "page_size": cache.page_size,
             "replicas": len(recorders),
         },
     )
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -51,7 +51,7 @@ class Lpm(SchedulingPolicy):
         passed: dict[int, SequenceView] = {}
         try:
             while (best := self._queue.first()) is not None:
-                sequence = best[1]
+                sequence = best.sequence
                 if sequence.index not in passed:
                     outcome = yield sequence
                     if outcome:

@@ -9,6 +9,7 @@ from testbed.core.policy import Proposals, SchedulingPolicy
 from testbed.core.radix_tree import Node, RadixTree
 from testbed.core.views import NodeView, SchedulerView, SequenceView
 from testbed.policies.scheduling.arrival import OnMisfit, check_on_misfit
+from testbed.policies.scheduling.match_queue import MatchQueue
 
 
 class Dfs(SchedulingPolicy):
@@ -83,7 +84,9 @@ class DfsWeight(SchedulingPolicy):
     """Depth-first through the cache's radix tree, heavier subtrees first (SGLang's `dfs-weight`).
 
     A node weighs the waiting sequences whose match ends in its subtree; a node's own come after
-    its children's. Ties by insertion order, then by arrival. Without a tree: arrival order.
+    its children's, those that end deeper inside the edge first, as they would be further down if
+    it were split. Ties by insertion order, then by arrival. Without a tree: arrival order. SGLang
+    walks the whole tree at every pass; here a pass walks from the roots to whom it proposes.
     """
 
     reacts_to_decoding = False
@@ -91,23 +94,57 @@ class DfsWeight(SchedulingPolicy):
     def __init__(self, on_misfit: OnMisfit = "stop") -> None:
         check_on_misfit(on_misfit)
         self._stop = on_misfit == "stop"
+        self._queues: dict[NodeView | None, MatchQueue] = {}
+        self._node_of: dict[int, NodeView | None] = {}
 
     def candidates(self, view: SchedulerView) -> Proposals:
         """The cached tree in post-order, heavier children first."""
-        roots = list(view.cache.roots())
-        sequences = self._postorder(roots) if roots else iter(view.waiting)
-        for sequence in sequences:
-            outcome = yield sequence
-            if not outcome and self._stop:
-                return
+        for queue in self._postorder(list(view.cache.roots())):
+            if not self._stop:
+                yield from queue.in_order()
+                continue
+            while (best := queue.first()) is not None:
+                if not (yield best.sequence):
+                    return
 
-    def _postorder(self, roots: list[NodeView]) -> Iterator[SequenceView]:
-        stack = [(node, False) for node in _lightest_first(iter(roots))]
+    def on_arrival(self, sequence: SequenceView) -> None:
+        """Queue the request at the node where its match ends."""
+        self._place(sequence)
+
+    def on_match(self, sequence: SequenceView) -> None:
+        """Move to where the new match ends."""
+        self._leave(sequence)
+        self._place(sequence)
+
+    def on_preempt(self, sequence: SequenceView) -> None:
+        """Queue it again."""
+        self._place(sequence)
+
+    def on_admit(self, sequence: SequenceView, cached: int, extend: int) -> None:
+        """Leave the node."""
+        self._leave(sequence)
+
+    def _place(self, sequence: SequenceView) -> None:
+        node = sequence.match_node
+        self._node_of[sequence.index] = node
+        self._queues.setdefault(node, MatchQueue()).put(sequence)
+
+    def _leave(self, sequence: SequenceView) -> None:
+        node = self._node_of.pop(sequence.index)
+        queue = self._queues[node]
+        queue.discard(sequence)
+        if not len(queue):
+            del self._queues[node]
+
+    def _postorder(self, roots: list[NodeView]) -> Iterator[MatchQueue]:
+        stack: list[tuple[NodeView | None, bool]] = [] if roots else [(None, True)]
+        stack += [(node, False) for node in _lightest_first(iter(roots))]
         while stack:
             node, descended = stack.pop()
-            if descended:
-                # A match that ends deeper inside the edge would be further down, were it split.
-                yield from sorted(node.waiting(), key=lambda s: (-s.num_matched_tokens, s.index))
+            if node is None or descended:
+                queue = self._queues.get(node)
+                if queue is not None:
+                    yield queue
             else:
                 stack.append((node, True))
                 stack += [(child, False) for child in _lightest_first(node.children())]

@@ -177,11 +177,11 @@ class Dlpm(SchedulingPolicy):
             best = queue.first() if queue is not None else None
             if best is None or self._deficits[client] <= 0:
                 heappop(heads)
-            elif best[0] != key:
+            elif best.key != key:
                 # Admissions change matches within a pass: look at this client's head anew.
                 heappop(heads)
-                heappush(heads, (best[0], client))
-            elif not (yield best[1]):
+                heappush(heads, (best.key, client))
+            elif not (yield best.sequence):
                 return
 
     def on_arrival(self, sequence: SequenceView) -> None:
@@ -221,7 +221,7 @@ class Dlpm(SchedulingPolicy):
         for client, queue in self._queues.items():
             best = queue.first()
             if best is not None and self._deficits[client] > 0:
-                heads.append((best[0], client))
+                heads.append((best.key, client))
         heapify(heads)
         return heads
 
