@@ -52,7 +52,9 @@ class Delay(NamedTuple):
     until: float
 
 
-Proposals: TypeAlias = Generator[SequenceView, Outcome, None]
+Proposals: TypeAlias = Generator[SequenceView, Outcome, None] | Iterator[SequenceView]
+"""A generator hears the outcome of each proposal as the value of its yield; an order that does not
+depend on outcomes may be any iterator, for example iter(sorted(view.waiting, key=...))."""
 
 
 class SchedulingPolicy(ABC):
@@ -70,7 +72,7 @@ class SchedulingPolicy(ABC):
 
     @abstractmethod
     def candidates(self, view: SchedulerView) -> Proposals:
-        """Yield sequences to admit, best first; each yield returns the Outcome.
+        """Propose sequences to admit, best first; a generator's yield returns the Outcome.
 
         Called once a step while sequences wait and batch slots are free, and closed when no more
         can be admitted. Proposing the same sequence twice in a pass, or one that is not waiting,

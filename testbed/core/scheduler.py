@@ -6,17 +6,18 @@ locked. Per step the driver calls schedule, executes the batch, and calls commit
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from heapq import heappop, heappush
 
 import numpy as np
 
 from testbed.core.admission import build_reserve, lifetime_pages
 from testbed.core.batch import Batch, Prefill, StepResult, shape_of
-from testbed.core.block_hash_cache import BlockHashCache
+from testbed.core.cache_kinds import build_cache
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.decisions import DecisionLog, rows_digest
 from testbed.core.decode_set import DecodeSet
-from testbed.core.page_pool import PagePool, Pages
+from testbed.core.page_pool import Pages
 from testbed.core.policy import (
     NO_BUDGET,
     NO_MEMORY,
@@ -28,25 +29,9 @@ from testbed.core.policy import (
     Refuse,
     SchedulingPolicy,
 )
-from testbed.core.prefix_cache import CacheListener, NoCache, PrefixCache
-from testbed.core.radix_cache import RadixCache
 from testbed.core.request import Request, Sequence, State
 from testbed.core.views import SchedulerView, SequenceView
 from testbed.core.waiting_queue import WaitingQueue
-
-
-def build_cache(
-    config: CacheConfig, eviction: EvictionPolicy, listener: CacheListener
-) -> PrefixCache:
-    """The prefix cache that the config names, over a pool of its own."""
-    if config.kind == "block_hash":
-        return BlockHashCache(config.num_pages, config.page_size, listener)
-    pool = PagePool(config.num_pages)
-    if config.kind == "none":
-        return NoCache(pool, config.page_size)
-    return RadixCache(
-        pool, config.page_size, eviction, listener, config.granularity, config.split_touch
-    )
 
 
 class Scheduler:
@@ -245,6 +230,7 @@ class Scheduler:
         proposed: set[int] = set()
         short_of_budget = False
         proposals = self.policy.candidates(self._view)
+        generator = proposals if isinstance(proposals, Generator) else None
         try:
             view = next(proposals)
             while True:
@@ -256,11 +242,12 @@ class Scheduler:
                     if not self.waiting or len(self.running) >= self.config.max_running:
                         return
                 short_of_budget |= outcome is NO_BUDGET
-                view = proposals.send(outcome)
+                view = next(proposals) if generator is None else generator.send(outcome)
         except StopIteration:
             pass
         finally:
-            proposals.close()
+            if generator is not None:
+                generator.close()
             for row in rows:
                 self.waiting.unlink(row.sequence)
         self.settled = self._passes_repeat and not short_of_budget

@@ -101,7 +101,8 @@ class DfsWeight(SchedulingPolicy):
         """The cached tree in post-order, heavier children first."""
         for queue in self._postorder(list(view.cache.roots())):
             if not self._stop:
-                yield from queue.in_order()
+                for sequence in queue.in_order():  # noqa: UP028 - a list hears no outcomes
+                    yield sequence
                 continue
             while (best := queue.first()) is not None:
                 if not (yield best.sequence):
