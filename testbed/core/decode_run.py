@@ -43,7 +43,7 @@ def quiet_steps(scheduler: Scheduler, batch: Batch) -> int:
     steps = scheduler.decoding.steps_to_finish()
     if steps > 1:
         available = scheduler.cache.pages_ahead(unnoticed=a_pass_looks)
-        while steps > 1 and scheduler.decoding.num_due_ahead(steps) > available:
+        while steps > 1 and not scheduler.decoding.fits_ahead(steps, available):
             steps //= 2
     return steps
 

@@ -75,10 +75,12 @@ class DecodeSet:
         """Members whose next token needs a page."""
         return len(self._due.get(self.clock, ()))
 
-    def num_due_ahead(self, steps: int) -> int:
-        """Pages that the members need after the step in flight for `steps` - 1 further ones."""
+    def fits_ahead(self, steps: int, available: int) -> bool:
+        """Whether the pages suffice for the `steps` - 1 steps after the one in flight."""
         size = self._page_size
-        return sum(
+        if len(self.members) * (steps // size + 1) <= available:
+            return True
+        return available >= sum(
             [
                 len(self._due.get(self.clock + ahead, ())) * -((ahead - steps) // size)
                 for ahead in range(1, min(size + 1, steps))

@@ -15,25 +15,25 @@ class PagePool:
     A pool larger than what a run touches costs nothing, so "unlimited" is just a large number.
     """
 
-    __slots__ = ("_freed", "_num_freed", "_num_used", "num_pages")
+    __slots__ = ("_freed", "_num_freed", "_num_used", "num_free", "num_pages")
+
+    num_free: int
+    """Pages that nobody holds."""
 
     def __init__(self, num_pages: int) -> None:
         if not 1 <= num_pages < 2**31:
             raise ValueError(f"num_pages={num_pages}: a number from 1 to 2**31 - 1 is needed")
         self.num_pages = num_pages
+        self.num_free = num_pages
         self._freed = np.empty(1024, dtype=np.int32)
         self._num_freed = 0
         self._num_used = 0
-
-    @property
-    def num_free(self) -> int:
-        """Pages that nobody holds."""
-        return self.num_pages - self._num_used + self._num_freed
 
     def allocate(self, count: int) -> Pages:
         """Take `count` pages: a fresh int32[count]. The caller has checked num_free."""
         if count > self.num_free:
             raise ValueError(f"allocate({count}): only {self.num_free} pages are free")
+        self.num_free -= count
         recycled = min(count, self._num_freed)
         start = self._num_freed - recycled
         pages = self._freed[start : self._num_freed][::-1]
@@ -46,6 +46,7 @@ class PagePool:
 
     def free(self, pages: Pages) -> None:
         """Give pages back."""
+        self.num_free += len(pages)
         end = self._num_freed + len(pages)
         if end > len(self._freed):
             grown = np.empty(max(end, 2 * len(self._freed)), dtype=np.int32)

@@ -67,13 +67,13 @@ STEP_COLUMNS: dict[str, Column] = {
     "end_s": Column("float64", "seconds since the start of the run"),
     "decode_rows": Column("int32", "sequences that decoded one token"),
     "prefill_rows": Column("int32", "sequences that computed part of a prompt"),
-    "prefill_tokens": Column("int64", "prompt tokens computed"),
+    "prefill_tokens": Column("int32", "prompt tokens computed"),
     "waiting": Column("int32", "queue length after admission"),
     "running": Column("int32", "running sequences after admission"),
-    "free_pages": Column("int64", "pages that hold nothing, after the step's allocation"),
-    "evictable_pages": Column("int64", "cached pages that no running sequence locks, likewise"),
-    "locked_pages": Column("int64", "cached pages that running sequences lock, likewise"),
-    "evicted_pages": Column("int64", "cached pages evicted to make room for the step"),
+    "free_pages": Column("int32", "pages that hold nothing, after the step's allocation"),
+    "evictable_pages": Column("int32", "cached pages that no running sequence locks, likewise"),
+    "locked_pages": Column("int32", "cached pages that running sequences lock, likewise"),
+    "evicted_pages": Column("int32", "cached pages evicted to make room for the step"),
 }
 
 DECISION_KINDS = ("admit", "batch", "evict", "preempt", "finish", "refuse")

@@ -97,11 +97,13 @@ class Replica:
             self._flight = (batch, result)
             self._ending = self._clock.at(end, STEPS, self._end_step)
         else:
-            seconds = self._latency.decode_run(batch.shape, steps)
-            self._times = np.add.accumulate(np.concatenate(([start], seconds)))
-            self._recorder.step(batch, start, float(self._times[1]))
+            self._times = times = np.empty(steps + 1)
+            times[0] = start
+            times[1:] = self._latency.decode_run(batch.shape, steps)
+            np.add.accumulate(times, out=times)
+            self._recorder.step(batch, start, float(times[1]))
             self._run = DecodeRun(scheduler, batch)
-            self._ending = self._clock.at(float(self._times[-1]), STEPS, self._end_run)
+            self._ending = self._clock.at(float(times[-1]), STEPS, self._end_run)
 
     def _end_step(self, event: simpy.Event) -> None:
         assert self._flight is not None

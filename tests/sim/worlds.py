@@ -170,7 +170,7 @@ def worlds(draw: st.DrawFn, replicas: int = 3) -> World:
         draw(workloads(page_size)),
         cache,
         scheduler,
-        draw(st.sampled_from([FixedLatency(0.25, minimum=0.5), FixedLatency(0.1), _roofline()])),
+        draw(st.sampled_from([FixedLatency(0.25, minimum=0.5), FixedLatency(0.1, minimum=0.05), _roofline()])),
         draw(st.sampled_from(sorted(SCHEDULING))),
         draw(st.sampled_from(sorted(EVICTION))),
         draw(st.sampled_from(sorted(ROUTING))),
