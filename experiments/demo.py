@@ -30,6 +30,7 @@ from testbed.workloads import MooncakeTrace, PoissonArrivals, RagWorkload, Retim
 POLICIES = ("fcfs", "lpm", "dfs_weight", "vtc", "dlpm")
 HARDWARE, MODEL = "h100", "llama-3.1-8b"
 PAGE_SIZE = 16
+CLIENTS = 8
 WORKERS = 2
 FOLDER = Path("results/demo")
 
@@ -63,9 +64,12 @@ def main() -> None:
 
 
 def demo_workload() -> Workload:
-    """Mooncake's conversation trace where the data folder has it, else the RAG workload."""
+    """Mooncake's conversation trace where the data folder has it, else the RAG workload.
+
+    The trace names no clients: its conversations are dealt to CLIENTS of unequal shares.
+    """
     try:
-        return MooncakeTrace("mooncake/conversation_trace.jsonl")
+        return MooncakeTrace("mooncake/conversation_trace.jsonl", clients=CLIENTS)
     except FileNotFoundError:
         return Retimed(RagWorkload(num_requests=8000, tenants=16), PoissonArrivals(rate=32.0))
 

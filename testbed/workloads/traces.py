@@ -40,6 +40,10 @@ class MooncakeTrace:
     prompts share prefixes exactly where they share leading ids (given a `vocab`, almost exactly).
     Generated tokens are not in the format: they are made up, and no later prompt contains them.
 
+    The format names no clients either. With clients=n, conversations (prompts with an equal second
+    block) are dealt to n clients in order of first appearance, the k-th client's share being
+    proportional to 1 / k: traffic of unequal clients, each with prefixes of its own.
+
     path: a file, or a name inside the data folder. limit: read no more than so many requests.
     speedup: arrival times are divided by it. on_error: what a bad line does, `raise` or `skip` (it
     is counted in skipped_lines). Blank lines are passed over. Timestamps are kept as they are: the
@@ -57,6 +61,7 @@ class MooncakeTrace:
     speedup: float = 1.0
     block_size: int = 512
     on_error: Literal["raise", "skip"] = "raise"
+    clients: int = 1
     vocab: int | None = None
     seed: int = 0
     name: str = "mooncake"
@@ -69,6 +74,7 @@ class MooncakeTrace:
         require_positive(self, "speedup")
         require_int(self, "block_size", 1, MAX_LENGTH)
         require_one_of(self, "on_error", ("raise", "skip"))
+        require_int(self, "clients", 1)
         require_vocab(self)
         require_int(self, "seed", 0)
         rows, skipped = _read(
@@ -86,6 +92,7 @@ class MooncakeTrace:
         starts: npt.NDArray[Any] = (rows.hash_ids * self.block_size).astype(dtype)
         offsets: npt.NDArray[Any] = np.arange(self.block_size, dtype=dtype)
         arrivals = (rows.timestamps / 1000 / self.speedup).tolist()
+        clients = self._clients()
         first = 0
         for i, arrival in enumerate(arrivals):
             length = int(rows.input_lengths[i])
@@ -99,7 +106,34 @@ class MooncakeTrace:
                 else mixed_tokens(numbers, self.vocab, self.seed),
                 output=output_tokens(i, int(rows.output_lengths[i]), self.vocab, self.seed),
                 arrival=arrival,
+                client=clients[i],
             )
+
+    def _clients(self) -> list[str]:
+        """The client of every row."""
+        if self.clients == 1:
+            return ["default"] * len(self)
+        rows = self._rows
+        blocks = -(-rows.input_lengths // self.block_size)
+        first = np.cumsum(blocks) - blocks
+        # A prompt of one block is a conversation of its own.
+        alone = -1 - np.arange(len(blocks))
+        second = rows.hash_ids[np.minimum(first + 1, len(rows.hash_ids) - 1)]
+        conversations = np.where(blocks > 1, second, alone).tolist()
+        dealt = dict(zip(dict.fromkeys(conversations), _deal(self.clients), strict=False))
+        return [f"client-{dealt[conversation]}" for conversation in conversations]
+
+
+def _deal(clients: int) -> Iterator[int]:
+    """Clients 1..n again and again, in shares of 1 / k, each as evenly spread as it can be."""
+    shares = 1 / np.arange(1, clients + 1)
+    shares /= shares.sum()
+    owed = np.zeros(clients)
+    while True:
+        owed += shares
+        chosen = int(owed.argmax())
+        owed[chosen] -= 1
+        yield chosen + 1
 
 
 class _Rows(NamedTuple):

@@ -193,8 +193,9 @@ class RadixMachine(RuleBasedStateMachine):
             key = namespace_of(node, self.cache), tokens_to(node)
             below = [s for s in self.driver.waiting if reaches(s, key, node.start)]
             assert node.num_waiting == len(below)
-            ending = [s.request.id for s in below if s.num_matched_tokens <= node.end]
-            assert sorted(view.id for view in node.view.waiting()) == ending
+            for sequence in below:
+                ends_here = sequence.num_matched_tokens <= node.end
+                assert (sequence.view.match_node is node.view) == ends_here
 
 
 def tokens_to(node: Node) -> tuple[int, ...]:

@@ -82,8 +82,6 @@ def test_a_waiting_sequence_s_view() -> None:
     assert parent is not None and parent.parent is not None
     assert (parent.locks, parent.hits, parent.num_waiting, parent.last_access) == (1, 2, 1, 2)
     assert [child.num_tokens for child in parent.children()] == [2, 1]
-    assert [s.id for s in node.waiting()] == [2]
-    assert [s.id for s in parent.waiting()] == []
     assert parent.parent.parent is None
 
 

@@ -233,3 +233,19 @@ def test_the_trace_is_found_by_its_name_in_the_data_folder() -> None:
     first = next(iter(MooncakeTrace("mooncake/conversation_trace.jsonl", limit=1)))
     assert (len(first.prompt), first.max_new_tokens, first.arrival) == (6758, 500, 0.0)
     assert first.prompt.tolist() == list(range(6758))
+
+
+def test_conversations_are_dealt_to_clients_in_shares_of_1_over_k(trace_file: Path) -> None:
+    # Two clients have shares 2/3 and 1/3. Owed before each of the conversations 5, 6, 7, 8, 9:
+    # (.67, .33) -> 1; (.33, .67) -> 2; (1, 0) -> 1; (.67, .33) -> 1; (.33, .67) -> 2.
+    seconds = [5, 6, 5, 7, 8, 6, 9]
+    write(trace_file, *(row(hash_ids=[0, second]) for second in seconds))
+    clients = [request.client for request in MooncakeTrace(trace_file, clients=2)]
+    assert clients == [f"client-{k}" for k in (1, 2, 1, 1, 1, 2, 2)]
+    assert {request.client for request in MooncakeTrace(trace_file)} == {"default"}
+
+
+def test_prompts_of_one_block_are_conversations_of_their_own(trace_file: Path) -> None:
+    write(trace_file, *(row(input_length=512, hash_ids=[0]) for _ in range(3)))
+    clients = [request.client for request in MooncakeTrace(trace_file, clients=2)]
+    assert clients == ["client-1", "client-2", "client-1"]

@@ -1,0 +1,55 @@
+"""MatchQueue against sorting everybody."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.core.request import Sequence
+from testbed.core.views import SequenceView
+from testbed.policies.scheduling.match_queue import MatchQueue
+from tests.core.building import make_request
+
+
+def views(count: int) -> list[SequenceView]:
+    return [SequenceView(Sequence(make_request(n, [1]), n)) for n in range(count)]
+
+
+moves = st.lists(
+    st.tuples(
+        st.integers(0, 5), st.one_of(st.none(), st.tuples(st.integers(0, 3), st.booleans()))
+    ),
+    max_size=60,
+)
+
+
+@given(moves)
+def test_the_queue_is_sorted_whatever_changes(moves: list[tuple[int, tuple[int, bool] | None]]) -> None:
+    queue, known = MatchQueue(), views(6)
+    expected: dict[int, tuple[bool, int, int]] = {}
+    for number, put in moves:
+        view = known[number]
+        if put is None:
+            queue.discard(view)
+            expected.pop(number, None)
+        else:
+            match, last = put
+            view._sequence.num_matched_tokens = match
+            queue.put(view, last=last)
+            expected[number] = (last, 0 if last else -match, number)
+        best = sorted(expected, key=lambda n: expected[n])
+        assert len(queue) == len(expected)
+        assert [view.index for view in queue.in_order()] == best
+        first = queue.first()
+        assert (first is None) == (not best)
+        assert first is None or first.sequence is known[best[0]]
+
+
+def test_the_queue_stays_small_however_often_matches_change() -> None:
+    queue, (view,) = MatchQueue(), views(1)
+    for match in range(1000):
+        view._sequence.num_matched_tokens = match
+        queue.put(view)
+    assert len(queue._heap) <= 66
+    first = queue.first()
+    assert first is not None and first.sequence is view
