@@ -51,9 +51,8 @@ class Reserve(ABC):
         """Memory ran out; `running` is what still runs."""
 
     def _room(self, sequence: Sequence, cached: int) -> int:
-        cache = self._cache
-        held_back = cache.evictable_match_pages(sequence, cached)
-        return cache.num_free_pages + cache.num_evictable_pages - held_back
+        held_back = self._cache.evictable_match_pages(sequence, cached)
+        return self._cache.num_available_pages - held_back
 
     def _need(self, sequence: Sequence, cached: int) -> int:
         size = self._cache.page_size

@@ -59,6 +59,11 @@ class PrefixCache(ABC):
         """Cached pages that no running sequence locks."""
 
     @property
+    def num_available_pages(self) -> int:
+        """Pages that take() can yield: free or evictable."""
+        return self.num_free_pages + self.num_evictable_pages
+
+    @property
     @abstractmethod
     def num_locked_pages(self) -> int:
         """Cached pages on the path of a running sequence."""

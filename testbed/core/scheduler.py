@@ -186,9 +186,7 @@ class Scheduler:
     def _decode_rows(self, taken: list[Pages]) -> tuple[list[Sequence], int]:
         """Every decoding sequence with a page to write to, and their summed context lengths."""
         decoding, cache = self.decoding, self.cache
-        while (need := decoding.num_due()) and (
-            need > cache.num_free_pages + cache.num_evictable_pages
-        ):
+        while (need := decoding.num_due()) and need > cache.num_available_pages:
             self._preempt(self._victim())
         due = decoding.take_due()
         if due:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from testbed.core.batch import Batch, StepResult
+from testbed.core.batch import Batch, Executor, StepResult
 from testbed.core.decode_run import DecodeRun, quiet_steps
 from testbed.core.recorder import Recorder
 from testbed.core.request import Request, Sequence, State
@@ -22,7 +22,8 @@ Times = npt.NDArray[np.float64]
 class Replica:
     """A scheduler on simulated hardware; also the ReplicaView that routers see.
 
-    A run of decode steps in which nothing can change passes in one event. If a request arrives
+    `ahead` knows the times of decode steps in advance, so that a run of them in which nothing can
+    change passes in one event; None steps one by one. If a request arrives
     meanwhile, the steps that were over by then are booked first, so that every hook and every
     router meets the state that stepping would show, and the step in flight ends the run.
     """
@@ -32,19 +33,19 @@ class Replica:
         clock: Clock,
         index: int,
         scheduler: Scheduler,
-        latency: LatencyModel,
+        executor: Executor,
+        ahead: LatencyModel | None,
         recorder: Recorder,
         on_left: Callable[[Sequence], None],
-        skip_quiet_steps: bool = True,
-        check_invariants: bool = False,
+        check_invariants: bool,
     ) -> None:
         self.index = index
         self._clock = clock
         self._scheduler = scheduler
-        self._latency = latency
+        self._executor = executor
+        self._ahead = ahead
         self._recorder = recorder
         self._on_left = on_left
-        self._skip_quiet_steps = skip_quiet_steps
         self._check_invariants = check_invariants
         # What the replica waits for: the end of a step or run, or a delayed request; None if idle.
         self._ending: simpy.Event | None = None
@@ -89,9 +90,9 @@ class Replica:
             release = scheduler.next_release
             self._ending = None if release is None else self._clock.at(release, STEPS, self._next)
             return
-        steps = quiet_steps(scheduler, batch) if self._skip_quiet_steps else 1
-        if steps == 1:
-            result = StepResult(self._latency.step_seconds(batch.shape))
+        steps = 1 if self._ahead is None else quiet_steps(scheduler, batch)
+        if self._ahead is None or steps == 1:
+            result = self._executor.execute(batch)
             end = start + result.seconds
             self._recorder.step(batch, start, end)
             self._flight = (batch, result)
@@ -99,7 +100,7 @@ class Replica:
         else:
             self._times = times = np.empty(steps + 1)
             times[0] = start
-            times[1:] = self._latency.decode_run(batch.shape, steps)
+            times[1:] = self._ahead.decode_run(batch.shape, steps)
             np.add.accumulate(times, out=times)
             self._recorder.step(batch, start, float(times[1]))
             self._run = DecodeRun(scheduler, batch)

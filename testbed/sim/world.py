@@ -18,7 +18,7 @@ from testbed.core.records import REQUEST_COLUMNS, Columns, RunRecord, columns_of
 from testbed.core.request import Request, Sequence
 from testbed.core.scheduler import Scheduler
 from testbed.sim.clock import ARRIVALS, Clock
-from testbed.sim.latency import LatencyModel
+from testbed.sim.latency import LatencyExecutor, LatencyModel
 from testbed.sim.replica import Replica
 
 
@@ -61,8 +61,10 @@ def simulate(
     logs = [DecisionLog(index) if record_decisions else None for index in range(replicas)]
     schedulers = [Scheduler(cache, scheduler, policy(), eviction(), log) for log in logs]
     recorders = [Recorder(index, one) for index, one in enumerate(schedulers)]
+    executor = LatencyExecutor(latency)
+    ahead = latency if skip_quiet_steps else None
     fleet = tuple(
-        Replica(clock, index, one, latency, recorder, on_left, skip_quiet_steps, check_invariants)
+        Replica(clock, index, one, executor, ahead, recorder, on_left, check_invariants)
         for index, (one, recorder) in enumerate(zip(schedulers, recorders, strict=True))
     )
     arrived = 0
