@@ -23,9 +23,9 @@ class Replica:
     """A scheduler on simulated hardware; also the ReplicaView that routers see.
 
     `ahead` knows the times of decode steps in advance, so that a run of them in which nothing can
-    change passes in one event; None steps one by one. If a request arrives
-    meanwhile, the steps that were over by then are booked first, so that every hook and every
-    router meets the state that stepping would show, and the step in flight ends the run.
+    change passes in one event; None steps one by one. If a request arrives meanwhile, the steps
+    that were over by then are booked first, so that every hook and every router meets the state
+    that stepping would show, and the step in flight ends the run.
     """
 
     def __init__(
