@@ -63,7 +63,8 @@ class Options:
     """Every option of a run; the groups fill in what is `???`.
 
     cache.tokens: KV tokens of one replica; null takes what the weights leave free on the hardware.
-    batching: the fields of SchedulerConfig. output: the folder that runs are written to.
+    batching: the fields of SchedulerConfig. check: balance the cache's books after every step,
+    which is slow. output: the folder that runs are written to.
     """
 
     workload: Any = MISSING
@@ -78,6 +79,7 @@ class Options:
     batching: BatchingOptions = field(default_factory=BatchingOptions)  # type: ignore[valid-type]
     record: RecordOptions = field(default_factory=RecordOptions)
     replicas: int = 1
+    check: bool = False
     seed: int = 0
     output: str = "results"
 
@@ -169,6 +171,7 @@ def build_simulation(options: Mapping[str, Any], build: Build) -> Simulation:
         kv_bytes_per_token=model.kv_bytes_per_token,
         replicas=options["replicas"],
         record_decisions=options["record"]["decisions"],
+        check_invariants=options["check"],
     )
 
 

@@ -17,7 +17,8 @@ from testbed.workloads import Workload
 class Simulation:
     """A workload, the replicas that serve it, and the policies; each run makes new policies.
 
-    kv_bytes_per_token: over all cards of a replica.
+    kv_bytes_per_token: over all cards of a replica. check_invariants: balance the cache's books
+    after every step, which is slow.
     """
 
     workload: Workload
@@ -30,6 +31,7 @@ class Simulation:
     kv_bytes_per_token: int
     replicas: int = 1
     record_decisions: bool = False
+    check_invariants: bool = False
 
     def run(self, progress: Callable[[int], None] | None = None) -> RunRecord:
         """Serve the workload; `progress` hears how many requests have left."""
@@ -44,6 +46,7 @@ class Simulation:
             replicas=self.replicas,
             record_decisions=self.record_decisions,
             progress=progress,
+            check_invariants=self.check_invariants,
         )
         counters = {
             "bytes_per_page": self.kv_bytes_per_token * self.cache.page_size,

@@ -14,6 +14,7 @@ import yaml
 
 from testbed.core.records import DECISION_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS, Column
 from testbed.metrics.results import COMPLETE, ResultsError, arrow_schema
+from testbed.metrics.service import EXTENDED, TOTAL
 
 
 class Results:
@@ -39,6 +40,34 @@ class Results:
     def decisions(self) -> pd.DataFrame:
         """Likewise DECISION_COLUMNS; runs that did not record them have no rows."""
         return self._tables("decisions", DECISION_COLUMNS)
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """One row for each `run` and `client`, over the requests that were admitted.
+
+        requests; prompt_tokens, cached_tokens, output_tokens; hit_rate; service and
+        extended_service, in the weighted tokens of testbed.metrics.service TOTAL and EXTENDED, not
+        divided by the client's weight; ttft_mean_s.
+        """
+        admitted = self.requests[self.requests["admitted_step"] >= 0]
+        table = (
+            admitted.assign(ttft_s=admitted["first_token_s"] - admitted["arrival_s"])
+            .groupby(["run", "client"], as_index=False)
+            .agg(
+                requests=("request", "size"),
+                prompt_tokens=("prompt_tokens", "sum"),
+                cached_tokens=("cached_tokens", "sum"),
+                output_tokens=("output_tokens", "sum"),
+                ttft_mean_s=("ttft_s", "mean"),
+            )
+        )
+        given = TOTAL.prompt * table["prompt_tokens"] + TOTAL.output * table["output_tokens"]
+        reused = EXTENDED.prompt * table["cached_tokens"]
+        return table.assign(
+            hit_rate=table["cached_tokens"] / table["prompt_tokens"],
+            service=given,
+            extended_service=given - reused,
+        )
 
     @cached_property
     def config(self) -> pd.DataFrame:

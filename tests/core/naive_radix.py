@@ -45,8 +45,12 @@ class NaiveRadix:
 
     def match(self, sequence: Sequence) -> int:
         """Leading tokens that are cached."""
-        prefixes = list(self._prefixes(sequence, len(sequence.tokens)))
-        return self._size * sum(all(p in self.pages for p in prefixes[: n + 1]) for n in range(len(prefixes)))
+        matched = 0
+        for prefix in self._prefixes(sequence, len(sequence.tokens)):
+            if prefix not in self.pages:
+                break
+            matched += self._size
+        return matched
 
     def acquire(self, sequence: Sequence, num_tokens: int) -> None:
         path = list(self._prefixes(sequence, num_tokens))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from testbed.core.batch import StepResult
@@ -15,6 +16,10 @@ from testbed.policies.eviction.recency import Lru
 from testbed.policies.scheduling.arrival import Fcfs
 from tests.core.building import make_request
 
+# Nothing is reserved for outputs, so that decoding runs out of memory.
+GREEDY: Mapping[str, Any] = MappingProxyType(
+    {"reserve": "ratio", "reserve_ratio": 0.001, "reserve_ratio_floor": 0.001}
+)
 CACHE_SWITCHES = frozenset(CacheConfig.__dataclass_fields__)
 
 
@@ -50,7 +55,9 @@ class Stepper:
         self.now = 0.0
         self.sequences: dict[int, Sequence] = {}
 
-    def add(self, prompt: Iterable[int], output: int | Iterable[int] = 1, **fields: Any) -> Sequence:
+    def add(
+        self, prompt: Iterable[int], output: int | Iterable[int] = 1, **fields: Any
+    ) -> Sequence:
         return self.submit(make_request(len(self.sequences), prompt, output, **fields))
 
     def submit(self, request: Request) -> Sequence:

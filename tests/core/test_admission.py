@@ -193,7 +193,7 @@ def test_what_an_empty_pool_can_hold_always_fits_when_nothing_runs(
     newcomer = sequence_of(prompt, max_new)
     for reserve in ("full", "ratio", "peak"):
         cache = no_cache(lifetime_pages(newcomer, page), page)
-        config = SchedulerConfig(reserve=reserve)  # type: ignore[arg-type]
+        config = SchedulerConfig(reserve=reserve)
         assert build_reserve(config, cache).fits(newcomer, 0, [])
 
 

@@ -51,8 +51,9 @@ def test_scheduler_switches(fields: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("field", ["chunk_size", "max_prefill_tokens"])
 def test_a_step_must_have_room_for_a_page_of_a_chunk(field: str) -> None:
+    limits: dict[str, Any] = {field: 15}
     with pytest.raises(ValueError, match=f"{field}=15: .*page_size=16"):
-        Scheduler(CacheConfig(10), SchedulerConfig(**{field: 15}), Fcfs(), Lru())
+        Scheduler(CacheConfig(10), SchedulerConfig(**limits), Fcfs(), Lru())
 
 
 def test_whole_prompts_may_be_longer_than_a_step_s_budget() -> None:

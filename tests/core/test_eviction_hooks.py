@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from testbed.core.policy import EvictionPolicy
 from testbed.core.views import NodeView
 from tests.core.building import Listener, radix_driver
@@ -92,7 +94,7 @@ def test_only_a_node_s_last_page_is_an_eviction_of_the_node() -> None:
 class Pinned(EvictionPolicy):
     """Keeps a use count of its own on each node; an upper half starts with its lower half's."""
 
-    def priority(self, node: NodeView, now: int) -> int:
+    def priority(self, node: NodeView, now: int) -> Any:
         return node.state
 
     def on_insert(self, node: NodeView) -> None:

@@ -25,7 +25,7 @@ class Proposes(SchedulingPolicy):
         self.propose = propose
 
     def candidates(self, view: SchedulerView) -> Proposals:
-        for proposal in self.propose(view):
+        for proposal in self.propose(view):  # noqa: UP028 - an iterator hears no outcomes
             yield proposal
 
 

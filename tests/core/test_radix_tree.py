@@ -71,7 +71,7 @@ def test_two_prompts_without_a_common_prefix_are_two_leaves() -> None:  # row 11
 def test_two_tails_share_one_base(page: int) -> None:  # row 14
     tree = RadixTree(page)
     base = list(range(2 * page))
-    tails = {name: [100 * place + i for i in range(2 * page)] for place, name in enumerate("XYZ", 1)}
+    tails = {name: [100 * ord(name) + i for i in range(2 * page)] for name in "XYZ"}
     insert(tree, tokens_of(base))
     for name in "XY":
         assert insert(tree, tokens_of(base + tails[name]), first_page=10) == 2 * page

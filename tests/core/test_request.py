@@ -41,9 +41,9 @@ def test_a_scripted_output_must_hold_a_token() -> None:
 @pytest.mark.parametrize("field", ["prompt", "output"])
 def test_token_ids_are_int32(field: str) -> None:
     # Pages are compared by their bytes: other types would never match, or match half a page.
-    tokens = {"prompt": tokens_of([1]), "output": tokens_of([2]), field: np.array([1, 2, 3])}
+    wide = {"prompt": tokens_of([1]), "output": tokens_of([2]), field: np.array([1, 2, 3])}
     with pytest.raises(ValueError, match=f"request 3: {field}"):
-        Request(3, **tokens)
+        Request(3, wide["prompt"], wide["output"])
 
 
 def test_a_sequence_stops_at_its_script_or_its_limit() -> None:
@@ -60,7 +60,8 @@ def test_output_tokens_are_the_script_s_or_the_model_s() -> None:
     assert scripted.output_tokens().tolist() == [7, 8]
     real = Sequence(Request(0, tokens_of([1]), max_new_tokens=4), 0)
     real.generated = [5, 6]
-    assert (real.output_tokens().tolist(), real.output_tokens().dtype) == ([5, 6], np.int32)
+    assert real.output_tokens().tolist() == [5, 6]
+    assert real.output_tokens().dtype == np.int32
 
 
 def test_a_sequence_says_what_it_is() -> None:

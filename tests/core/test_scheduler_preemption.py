@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from testbed.core.request import Sequence, State
-from tests.core.stepping import Step, Stepper
-
-# Nothing is reserved for outputs, so that decoding runs out of memory.
-GREEDY = {"reserve": "ratio", "reserve_ratio": 0.001, "reserve_ratio_floor": 0.001}
+from tests.core.stepping import GREEDY, Step, Stepper
 
 
 def outcomes(sequence: Sequence) -> tuple[int, int, int, int]:

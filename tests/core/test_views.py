@@ -29,9 +29,7 @@ class Window(SchedulingPolicy):
 
     def candidates(self, view: SchedulerView) -> Proposals:
         assert view is self.view
-        if not self.shut:
-            for sequence in view.waiting:
-                yield sequence
+        return iter(()) if self.shut else iter(view.waiting)
 
 
 def stepper_with_all() -> tuple[Stepper, SchedulerView]:

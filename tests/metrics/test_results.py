@@ -213,3 +213,30 @@ def test_importing_the_package_leaves_pandas_out() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert run.stdout.split() == ["False", "False"]
+
+
+def test_clients_are_summed_over_their_admitted_requests(tmp_path: Path, make_record: Any) -> None:
+    rows = [
+        {"client": "a", "prompt_tokens": 10, "cached_tokens": 4, "output_tokens": 3},
+        {"client": "a", "prompt_tokens": 6, "cached_tokens": 0, "output_tokens": 1},
+        {"client": "a", "prompt_tokens": 99, "admitted_step": -1, "status": "refused"},
+        {"client": "b", "prompt_tokens": 5, "cached_tokens": 5, "output_tokens": 2},
+    ]
+    for row, first_token_s in zip(rows, (2.0, 4.0, 0.0, 1.5), strict=True):
+        row["first_token_s"] = first_token_s
+    write(tmp_path / "run", make_record(rows, []))
+    a, b = testbed.load(tmp_path / "run").clients.to_dict("records")
+    # Service is prompt + 2 * output tokens; extended service leaves the cached ones out.
+    assert a == {
+        "run": "run",
+        "client": "a",
+        "requests": 2,
+        "prompt_tokens": 16,
+        "cached_tokens": 4,
+        "output_tokens": 4,
+        "ttft_mean_s": 3.0,
+        "hit_rate": 0.25,
+        "service": 24.0,
+        "extended_service": 20.0,
+    }
+    assert (b["service"], b["extended_service"], b["hit_rate"]) == (9.0, 4.0, 1.0)

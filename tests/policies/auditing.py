@@ -38,7 +38,7 @@ def ask(policy: SchedulingPolicy, view: SchedulerView) -> Generator[SequenceView
         return candidates
 
     def listen() -> Generator[SequenceView, Any, None]:
-        for sequence in candidates:
+        for sequence in candidates:  # noqa: UP028 - an iterator hears no outcomes
             yield sequence
 
     return listen()

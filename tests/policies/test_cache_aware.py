@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from testbed.core.views import SchedulerView, SequenceView
 from testbed.policies.scheduling.cache_aware import Lpm
-from tests.core.stepping import Stepper
+from tests.core.stepping import GREEDY, Stepper
 from tests.policies.auditing import Audited, order
 from tests.sim.worlds import World, worlds
 
@@ -21,7 +21,9 @@ def lpm(**parameters: Any) -> Lpm:
     return Lpm(on_misfit="skip", **parameters)
 
 
-def order_of(policy: Lpm, prompts: list[list[int]], cached: list[list[int]], **switches: Any) -> str:
+def order_of(
+    policy: Lpm, prompts: list[list[int]], cached: list[list[int]], **switches: Any
+) -> str:
     """The order of waiting prompts, as places in the list, after the cached ones were served."""
     stepper = Stepper(num_pages=20_000, policy=policy, **switches)
     for prompt in cached:
@@ -129,8 +131,7 @@ def test_a_group_that_lost_its_first_one_has_a_next() -> None:
 
 def test_the_earliest_arrival_represents_its_group_even_after_a_preemption() -> None:
     policy = lpm(dedupe_check=8, dedupe_share=2)
-    greedy = {"reserve": "ratio", "reserve_ratio": 0.001, "reserve_ratio_floor": 0.001}
-    stepper = Stepper(num_pages=8, policy=policy, kind="none", max_running=2, **greedy)
+    stepper = Stepper(num_pages=8, policy=policy, kind="none", max_running=2, **GREEDY)
     stepper.add([9, 9, 9], output=4)
     early = stepper.add([1, 2, 3], output=3)
     stepper.add([1, 2, 4], output=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -74,7 +75,7 @@ def test_dfs_is_the_preorder_by_definition(prompts: list[list[int]], namespaces:
 
 
 class DepthFirst(Audited):
-    """At the start of each pass, prompts with a common prefix stand together, shorter ones first."""
+    """Whatever shares a prefix stands together at the start of each pass, shorter prompts first."""
 
     def candidates(self, view: SchedulerView) -> Any:
         waiting = {s.id: (s.namespace, *s.tokens.tolist()) for s in view.waiting}
@@ -82,7 +83,7 @@ class DepthFirst(Audited):
         assert sorted(proposed) == sorted(waiting.values())
         for length in range(1, max(map(len, proposed)) + 1):
             prefixes = [prompt[:length] for prompt in proposed if len(prompt) >= length]
-            runs = [p for p, before in zip(prefixes, [None, *prefixes], strict=False) if p != before]
+            runs = [prefix for prefix, _ in groupby(prefixes)]
             assert len(runs) == len(set(runs))
         for number, prompt in enumerate(proposed):
             assert not any(prompt == p[: len(prompt)] != p for p in proposed[:number])

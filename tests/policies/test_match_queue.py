@@ -15,16 +15,14 @@ def views(count: int) -> list[SequenceView]:
     return [SequenceView(Sequence(make_request(n, [1]), n)) for n in range(count)]
 
 
-moves = st.lists(
-    st.tuples(
-        st.integers(0, 5), st.one_of(st.none(), st.tuples(st.integers(0, 3), st.booleans()))
-    ),
-    max_size=60,
-)
+Move = tuple[int, tuple[int, bool] | None]
+"""A sequence's number, and (match, put last), or None to discard it."""
+puts = st.one_of(st.none(), st.tuples(st.integers(0, 3), st.booleans()))
+moves = st.lists(st.tuples(st.integers(0, 5), puts), max_size=60)
 
 
 @given(moves)
-def test_the_queue_is_sorted_whatever_changes(moves: list[tuple[int, tuple[int, bool] | None]]) -> None:
+def test_the_queue_is_sorted_whatever_changes(moves: list[Move]) -> None:
     queue, known = MatchQueue(), views(6)
     expected: dict[int, tuple[bool, int, int]] = {}
     for number, put in moves:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -67,7 +69,7 @@ def check_request(row: dict[str, Any], request: Request, world: World) -> None:
     spans = [tuple(map(int, span.split("-"))) for span in row["decode_spans"].split()]
     assert len(spans) <= row["preemptions"] + 1
     assert all(first <= last for first, last in spans)
-    assert all(last < first for (_, last), (first, _) in zip(spans, spans[1:], strict=False))
+    assert all(last < first for (_, last), (first, _) in pairwise(spans))
     if world.scheduler.batching == "mixed":
         assert sum(last - first + 1 for first, last in spans) == row["output_tokens"]
     if world.scheduler.reserve == "full":
@@ -127,7 +129,7 @@ def test_time_goes_forward_and_pages_stay_in_the_pool(world: World) -> None:
         leaving = [max(row["finish_s"], row["arrival_s"]) for row in rows]
         assert leaving == sorted(leaving)
         # Between two steps the replica only idles if everybody had left by then.
-        for before, after in zip(steps, steps[1:], strict=False):
+        for before, after in pairwise(steps):
             assert after["start_s"] >= before["end_s"]
             if after["start_s"] > before["end_s"]:
                 assert all(
@@ -166,19 +168,10 @@ def test_looking_at_the_run_changes_nothing(world: World) -> None:
 def test_other_token_ids_change_nothing_but_digests(world: World) -> None:
     def renamed(request: Request) -> Request:
         assert request.output is not None
-        return Request(
-            **{
-                **{name: getattr(request, name) for name in request.__dataclass_fields__},
-                "prompt": 1_000_003 * (request.prompt + 1),
-                "output": 1_000_003 * (request.output + 1),
-            }
-        )
+        prompt, output = 1_000_003 * (request.prompt + 1), 1_000_003 * (request.output + 1)
+        return replace(request, prompt=prompt, output=output)
 
-    other = World(
-        tuple(map(renamed, world.requests)),
-        *(world.cache, world.scheduler, world.latency),
-        *(world.policy, world.eviction, world.routing, world.replicas),
-    )
+    other = replace(world, requests=tuple(map(renamed, world.requests)))
     assert same(world.run(), other.run()) == ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from hypothesis import strategies as st
@@ -134,20 +134,22 @@ def workloads(draw: st.DrawFn, page_size: int, most: int = 12) -> tuple[Request,
     return tuple(requests)
 
 
-def _roofline() -> LatencyModel:
+def latencies() -> list[LatencyModel]:
+    """Steps that end when requests arrive, steps of odd lengths, and a real model's."""
     model, card = get_model("qwen2.5-7b"), get_accelerator("h100")
-    return Roofline(model, card, get_efficiency("h100", "sglang"))
+    roofline = Roofline(model, card, get_efficiency("h100", "sglang"))
+    return [FixedLatency(0.25, minimum=0.5), FixedLatency(0.1, minimum=0.05), roofline]
 
 
 @st.composite
 def worlds(draw: st.DrawFn, replicas: int = 3) -> World:
     """A world of any switches, with a pool that is tiny or never full."""
     page_size = draw(st.sampled_from([1, 2, 4, 16]))
-    kind = draw(st.sampled_from(["radix", "radix", "radix", "block_hash", "none"]))
+    kinds: list[Literal["radix", "block_hash", "none"]] = ["radix", "radix", "block_hash", "none"]
     cache = CacheConfig(
         num_pages=draw(st.one_of(st.integers(8, 24), st.just(5000))),
         page_size=page_size,
-        kind=kind,
+        kind=draw(st.sampled_from(kinds)),
         granularity=draw(st.sampled_from(["page", "node"])),
         split_touch=draw(st.sampled_from(["ideal", "sglang"])),
         touch_on_peek=draw(st.booleans()),
@@ -170,7 +172,7 @@ def worlds(draw: st.DrawFn, replicas: int = 3) -> World:
         draw(workloads(page_size)),
         cache,
         scheduler,
-        draw(st.sampled_from([FixedLatency(0.25, minimum=0.5), FixedLatency(0.1, minimum=0.05), _roofline()])),
+        draw(st.sampled_from(latencies())),
         draw(st.sampled_from(sorted(SCHEDULING))),
         draw(st.sampled_from(sorted(EVICTION))),
         draw(st.sampled_from(sorted(ROUTING))),
