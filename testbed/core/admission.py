@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from itertools import accumulate
+
+import numpy as np
 
 from testbed.core.config import SchedulerConfig
 from testbed.core.prefix_cache import PrefixCache
@@ -141,26 +142,34 @@ class RatioReserve(Reserve):
 class PeakReserve(Reserve):
     """Keeps the worst moment to come (LightLLM's formula, the memory test of the VTC artifact).
 
-    With sequences sorted by remaining output, longest first, memory peaks when one of them
-    finishes: max over i of (pages of the first i) + i * (pages of the i-th's remaining output).
+    Memory peaks when a sequence finishes. When the one with r tokens to go does, everybody with at
+    least r to go has grown by r: the pool must hold the largest of these sums. Counted in pages to
+    the token, where LightLLM's own formula is up to a step off.
     """
+
+    def __init__(self, cache: PrefixCache, config: SchedulerConfig) -> None:
+        super().__init__(cache)
+        # A mixed step's decodes have their pages when newcomers are looked at.
+        self._in_flight = int(config.batching == "mixed")
 
     def fits(self, sequence: Sequence, cached: int, running: Collection[Sequence]) -> bool:
         """Whether the peak stays inside the pool."""
         size = self._cache.page_size
-        extend = -(-len(sequence.tokens) // size) - cached // size
-        own = [(self._growth(s), s.num_pages - s.num_shared_pages) for s in running]
-        own.append((self._growth(sequence), extend))
-        own.sort(reverse=True)
-        held = accumulate(pages for _, pages in own)
-        growing = enumerate(zip(own, held, strict=True), start=1)
-        peak = max(pages + count * growth for count, ((growth, _), pages) in growing)
+        rows = [self._row(s, s.num_shared_pages) for s in running]
+        rows.append(self._row(sequence, cached // size))
+        to_go, held, shared = np.array(sorted(rows, reverse=True)).T
+        pages = -(-(held + to_go[:, None]) // size) - shared
+        peak = int(np.tril(pages).sum(axis=1).max())
         in_use = sum(s.num_pages - s.num_shared_pages for s in running)
         return peak <= self._room(sequence, cached) + in_use
 
-    def _growth(self, sequence: Sequence) -> int:
-        remaining = sequence.request.max_new_tokens - sequence.num_generated_tokens - 1
-        return -(-remaining // self._cache.page_size)
+    def _row(self, sequence: Sequence, shared_pages: int) -> tuple[int, int, int]:
+        """(tokens to go, tokens held, pages shared with the cache) of one sequence."""
+        total = sequence.num_prompt_tokens + sequence.request.max_new_tokens - 1
+        held = len(sequence.tokens)
+        if sequence.decode_set is not None:
+            held = sequence.num_computed_tokens + self._in_flight
+        return total - held, held, shared_pages
 
 
 def build_reserve(config: SchedulerConfig, cache: PrefixCache) -> Reserve:
@@ -169,4 +178,4 @@ def build_reserve(config: SchedulerConfig, cache: PrefixCache) -> Reserve:
         return FullReserve(cache)
     if config.reserve == "ratio":
         return RatioReserve(cache, config)
-    return PeakReserve(cache)
+    return PeakReserve(cache, config)

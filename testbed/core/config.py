@@ -79,6 +79,14 @@ class SchedulerConfig:
                 f"{self.reserve_ratio}: 0 < reserve_ratio_floor <= reserve_ratio <= 1 is needed"
             )
 
+    def check_page_size(self, page_size: int) -> None:
+        """Raise ValueError if a chunk may be too short to hold a page: it would never be run."""
+        for name in ("chunk_size", "max_prefill_tokens") if self.chunk_size else ():
+            if getattr(self, name) < page_size:
+                raise ValueError(
+                    f"{name}={getattr(self, name)}: at least page_size={page_size} is needed"
+                )
+
 
 PRESETS: dict[str, dict[str, Any]] = {
     "ideal": {},

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from testbed.core.request import Request
-from testbed.core.views import CacheView, NodeView, SchedulerView, SequenceView
+from testbed.core.views import (
+    CacheView,
+    NodeView,
+    ReplicaView,
+    RequestView,
+    SchedulerView,
+    SequenceView,
+)
 
 
 class Admitted(NamedTuple):
@@ -125,30 +131,11 @@ class EvictionPolicy(ABC):
         return None
 
 
-class ReplicaView(Protocol):
-    """What a router sees of one replica."""
-
-    @property
-    def index(self) -> int:
-        """The replica's number, from 0."""
-
-    @property
-    def num_waiting(self) -> int:
-        """Sequences in its queue."""
-
-    @property
-    def num_running(self) -> int:
-        """Sequences in its batch."""
-
-    def peek(self, request: Request) -> int:
-        """Leading prompt tokens that the replica has cached; O(prompt)."""
-
-
 class RoutingPolicy(ABC):
     """Picks the replica that will serve a request."""
 
     @abstractmethod
-    def choose(self, request: Request, replicas: tuple[ReplicaView, ...], now: float) -> int:
+    def choose(self, request: RequestView, replicas: tuple[ReplicaView, ...], now: float) -> int:
         """The index of the chosen replica."""
 
 

@@ -114,6 +114,7 @@ class RadixTree:
         root = self._roots.get(namespace)
         if root is None:
             root = self._roots[namespace] = Node(None, b"", EMPTY_TOKENS, EMPTY_PAGES)
+            root.serial = len(self._roots)
         return root
 
     def match(self, tokens: Tokens, namespace: str = "") -> tuple[Node, int]:

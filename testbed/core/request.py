@@ -40,8 +40,18 @@ class Request:
     turn: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.prompt) == 0:
-            raise ValueError(f"request {self.id}: prompt is empty; at least one token is needed")
+        for name, tokens in (("prompt", self.prompt), ("output", self.output)):
+            if tokens is None:
+                continue
+            if len(tokens) == 0:
+                raise ValueError(
+                    f"request {self.id}: {name} is empty; at least one token is needed"
+                )
+            if tokens.dtype != np.int32 or tokens.ndim != 1:
+                raise ValueError(
+                    f"request {self.id}: {name} is {tokens.dtype} of shape {tokens.shape}; "
+                    "a row of int32 token ids is needed"
+                )
         if self.max_new_tokens == 0 and self.output is not None:
             object.__setattr__(self, "max_new_tokens", len(self.output))
         if self.max_new_tokens < 1:

@@ -49,11 +49,7 @@ class Scheduler:
         eviction: EvictionPolicy,
         log: DecisionLog | None = None,
     ) -> None:
-        if 0 < config.chunk_size < cache.page_size:
-            raise ValueError(
-                f"chunk_size={config.chunk_size}: 0 or at least "
-                f"page_size={cache.page_size} is needed"
-            )
+        config.check_page_size(cache.page_size)
         self.config = config
         self.cache = build_cache(cache, eviction, self)
         self.waiting = WaitingQueue()
@@ -63,6 +59,8 @@ class Scheduler:
         self.log = log
         self.evicted: list[Pages] = []
         """Cached pages evicted since the last schedule() began, in order."""
+        self.refused: list[Sequence] = []
+        """Turned away; whoever drives the scheduler takes them out."""
         self._publish_early = cache.insert_at == "schedule"
         self._cache_outputs = cache.cache_outputs
         self._touch_on_peek = cache.touch_on_peek
@@ -76,6 +74,7 @@ class Scheduler:
         self.settled = False
         self.policy = policy
         kind = type(policy)
+        self._policy_name = kind.__name__
         self._passes_repeat = (
             self.reserve.steady and not policy.reacts_to_decoding and not cache.touch_on_peek
         )
@@ -119,15 +118,15 @@ class Scheduler:
             sequence.state = State.DELAYED
             heappush(self.delayed, (verdict.until, sequence.index, sequence))
         else:
-            name = type(self.policy).__name__
             raise PolicyError(
-                f"{name}.on_arrival returned {verdict!r}; "
+                f"{self._policy_name}.on_arrival returned {verdict!r}; "
                 "None, Refuse or a Delay past now is needed"
             )
 
     def _refuse(self, sequence: Sequence, reason: str) -> None:
         sequence.state = State.REFUSED
         sequence.refusal = reason
+        self.refused.append(sequence)
         if self.log is not None:
             self.log.refuse(self.step, sequence)
 
@@ -166,14 +165,12 @@ class Scheduler:
         if not decodes and not prefills:
             self.step -= 1
             if self.waiting and not self.running:
-                name = type(self.policy).__name__
-                raise PolicyError(f"{name} proposes nothing that runs, though the replica is idle")
+                raise PolicyError(
+                    f"{self._policy_name} proposes nothing that runs, though the replica is idle"
+                )
             return None
         if decodes:
             self.reserve.on_decode_steps(1)
-        if self._publish_early:
-            for sequence, start, count in prefills:
-                self.cache.publish(sequence, sequence.tokens[: start + count])
         batch = Batch(self.step, decodes, prefills, shape_of(decodes, context, prefills))
         if self.log is not None:
             if self.evicted:
@@ -208,12 +205,19 @@ class Scheduler:
         for sequence in self.prefilling:
             count = self._chunk(len(sequence.tokens) - sequence.num_computed_tokens, budget)
             if count:
-                sequence.chunk_reread_tokens += sequence.num_computed_tokens
-                rows.append(Prefill(sequence, sequence.num_computed_tokens, count))
+                cached = sequence.num_shared_pages * self.cache.page_size
+                sequence.chunk_reread_tokens += sequence.num_computed_tokens - cached
+                rows.append(self._prefill(sequence, count))
                 budget -= count
         if self.waiting and not self.settled and len(self.running) < config.max_running:
             self._admit(budget, rows, taken)
         return rows
+
+    def _prefill(self, sequence: Sequence, count: int) -> Prefill:
+        start = sequence.num_computed_tokens
+        if self._publish_early:
+            self.cache.publish(sequence, sequence.tokens[: start + count])
+        return Prefill(sequence, start, count)
 
     def _chunk(self, extend: int, budget: int) -> int:
         """How many of `extend` tokens fit the budget: all, or whole pages; 0 if none do."""
@@ -237,7 +241,7 @@ class Scheduler:
                 sequence = self._proposed(view, proposed)
                 outcome, count = self._try_admit(sequence, budget, not rows, taken)
                 if outcome:
-                    rows.append(Prefill(sequence, sequence.num_computed_tokens, count))
+                    rows.append(self._prefill(sequence, count))
                     budget -= count
                     if not self.waiting or len(self.running) >= self.config.max_running:
                         return
@@ -253,14 +257,17 @@ class Scheduler:
         self.settled = self._passes_repeat and not short_of_budget
 
     def _proposed(self, view: SequenceView, proposed: set[int]) -> Sequence:
-        name = type(self.policy).__name__
         if not isinstance(view, SequenceView):
-            raise PolicyError(f"{name} proposed {view!r}; a sequence of view.waiting is needed")
+            raise PolicyError(
+                f"{self._policy_name} proposed {view!r}; a sequence of view.waiting is needed"
+            )
         sequence: Sequence = view._sequence
         if sequence.index in proposed:
-            raise PolicyError(f"{name} proposed request {view.id} twice in one pass")
+            raise PolicyError(f"{self._policy_name} proposed request {view.id} twice in one pass")
         if sequence.state is not State.WAITING:
-            raise PolicyError(f"{name} proposed request {view.id}, which is not waiting")
+            raise PolicyError(
+                f"{self._policy_name} proposed request {view.id}, which is not waiting"
+            )
         proposed.add(sequence.index)
         return sequence
 

@@ -6,9 +6,9 @@ Assigning to a field raises AttributeError. No view shows a request's true outpu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from testbed.core.request import Sequence, Tokens
+from testbed.core.request import Request, Sequence, Tokens
 
 if TYPE_CHECKING:
     from testbed.core.prefix_cache import PrefixCache
@@ -17,23 +17,91 @@ if TYPE_CHECKING:
     from testbed.core.waiting_queue import WaitingQueue
 
 
-class SequenceView:
-    """A policy's read-only sight of one sequence."""
+class ReadOnly:
+    """Makes assignment an error that names the field."""
 
-    __slots__ = ("_sequence",)
-
-    _sequence: Sequence
-
-    def __init__(self, sequence: Sequence) -> None:
-        object.__setattr__(self, "_sequence", sequence)
+    __slots__ = ()
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"views are read-only: {name} of a sequence cannot be set")
+        raise AttributeError(f"views are read-only: {name} cannot be set")
+
+
+class RequestView(ReadOnly):
+    """A policy's read-only sight of a request."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: Request) -> None:
+        object.__setattr__(self, "_request", request)
+
+    _request: Request
 
     @property
     def id(self) -> int:
         """The request's id."""
-        return self._sequence.request.id
+        return self._request.id
+
+    @property
+    def client(self) -> str:
+        """Whose request it is: the unit of fairness."""
+        return self._request.client
+
+    @property
+    def weight(self) -> float:
+        """The client's share relative to others."""
+        return self._request.weight
+
+    @property
+    def priority(self) -> int:
+        """The request's priority hint."""
+        return self._request.priority
+
+    @property
+    def namespace(self) -> str:
+        """Prefixes are shared inside a namespace only."""
+        return self._request.namespace
+
+    @property
+    def program(self) -> str | None:
+        """The program (session, agent run) the request belongs to."""
+        return self._request.program
+
+    @property
+    def turn(self) -> int:
+        """The request's place in its program, from 0."""
+        return self._request.turn
+
+    @property
+    def arrival(self) -> float:
+        """Seconds since the start of the run."""
+        return self._request.arrival
+
+    @property
+    def prompt(self) -> Tokens:
+        """The prompt, read-only."""
+        return _read_only(self._request.prompt)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return len(self._request.prompt)
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The declared output limit, which is not the true output length."""
+        return self._request.max_new_tokens
+
+
+class SequenceView(RequestView):
+    """A policy's read-only sight of one sequence: its request, and how far it is."""
+
+    __slots__ = ("_sequence",)
+
+    def __init__(self, sequence: Sequence) -> None:
+        super().__init__(sequence.request)
+        object.__setattr__(self, "_sequence", sequence)
+
+    _sequence: Sequence
 
     @property
     def index(self) -> int:
@@ -41,56 +109,14 @@ class SequenceView:
         return self._sequence.index
 
     @property
-    def client(self) -> str:
-        """Whose request it is: the unit of fairness."""
-        return self._sequence.request.client
-
-    @property
-    def weight(self) -> float:
-        """The client's share relative to others."""
-        return self._sequence.request.weight
-
-    @property
-    def priority(self) -> int:
-        """The request's priority hint."""
-        return self._sequence.request.priority
-
-    @property
-    def namespace(self) -> str:
-        """Prefixes are shared inside a namespace only."""
-        return self._sequence.request.namespace
-
-    @property
-    def program(self) -> str | None:
-        """The program (session, agent run) the request belongs to."""
-        return self._sequence.request.program
-
-    @property
-    def turn(self) -> int:
-        """The request's place in its program, from 0."""
-        return self._sequence.request.turn
-
-    @property
-    def arrival(self) -> float:
-        """Seconds since the start of the run."""
-        return self._sequence.request.arrival
-
-    @property
     def tokens(self) -> Tokens:
         """What a prefill would have to hold: prompt and, after a preemption, generated tokens."""
-        view = self._sequence.tokens.view()
-        view.flags.writeable = False
-        return view
+        return _read_only(self._sequence.tokens)
 
     @property
     def num_tokens(self) -> int:
         """len(tokens)."""
         return len(self._sequence.tokens)
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        """Length of the prompt."""
-        return self._sequence.num_prompt_tokens
 
     @property
     def num_matched_tokens(self) -> int:
@@ -107,11 +133,6 @@ class SequenceView:
     def num_generated_tokens(self) -> int:
         """Output tokens produced so far."""
         return self._sequence.num_generated_tokens
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The declared output limit, which is not the true output length."""
-        return self._sequence.request.max_new_tokens
 
     @property
     def num_preemptions(self) -> int:
@@ -204,15 +225,6 @@ class NodeView:
     def __repr__(self) -> str:
         node = self._node
         return f"NodeView(tokens {node.start}..{node.end}, locks {node.locks}, hits {node.hits})"
-
-
-class ReadOnly:
-    """Makes assignment an error that names the field."""
-
-    __slots__ = ()
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"views are read-only: {name} cannot be set")
 
 
 class CacheView(ReadOnly):
@@ -332,3 +344,56 @@ class SchedulerView(ReadOnly):
             running[sequence.request.client] = running.get(sequence.request.client, 0) + 1
         names = sorted(waiting.keys() | running.keys())
         return {name: ClientView(waiting.get(name, 0), running.get(name, 0)) for name in names}
+
+
+class Routable(Protocol):
+    """What stands behind a ReplicaView."""
+
+    index: int
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences in its queue."""
+
+    @property
+    def num_running(self) -> int:
+        """Sequences in its batch."""
+
+    def peek(self, tokens: Tokens, namespace: str) -> int:
+        """Leading tokens that it has cached."""
+
+
+class ReplicaView(ReadOnly):
+    """A router's read-only sight of one replica."""
+
+    __slots__ = ("_replica",)
+
+    def __init__(self, replica: Routable) -> None:
+        object.__setattr__(self, "_replica", replica)
+
+    _replica: Routable
+
+    @property
+    def index(self) -> int:
+        """The replica's number, from 0."""
+        return self._replica.index
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences in its queue."""
+        return self._replica.num_waiting
+
+    @property
+    def num_running(self) -> int:
+        """Sequences in its batch."""
+        return self._replica.num_running
+
+    def peek(self, request: RequestView) -> int:
+        """Leading prompt tokens that the replica has cached; O(prompt)."""
+        return self._replica.peek(request._request.prompt, request.namespace)
+
+
+def _read_only(tokens: Tokens) -> Tokens:
+    view = tokens.view()
+    view.flags.writeable = False
+    return view

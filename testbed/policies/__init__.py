@@ -10,15 +10,15 @@ from testbed.core.policy import (
     PolicyError,
     Proposals,
     Refuse,
-    ReplicaView,
     RoutingPolicy,
     SchedulingPolicy,
 )
-from testbed.core.request import Request
 from testbed.core.views import (
     CacheView,
     ClientView,
     NodeView,
+    ReplicaView,
+    RequestView,
     SchedulerView,
     SequenceView,
     WaitingView,
@@ -38,7 +38,7 @@ __all__ = [
     "Proposals",
     "Refuse",
     "ReplicaView",
-    "Request",
+    "RequestView",
     "RoutingPolicy",
     "SchedulerView",
     "SchedulingPolicy",

@@ -11,7 +11,7 @@ import simpy
 from testbed.core.batch import Batch, Executor, StepResult
 from testbed.core.decode_run import DecodeRun, quiet_steps
 from testbed.core.recorder import Recorder
-from testbed.core.request import Request, Sequence, State
+from testbed.core.request import Request, Sequence, Tokens
 from testbed.core.scheduler import Scheduler
 from testbed.sim.clock import STEPS, Clock
 from testbed.sim.latency import LatencyModel
@@ -20,7 +20,7 @@ Times = npt.NDArray[np.float64]
 
 
 class Replica:
-    """A scheduler on simulated hardware; also the ReplicaView that routers see.
+    """A scheduler on simulated hardware; what stands behind the ReplicaView that routers see.
 
     `ahead` knows the times of decode steps in advance, so that a run of them in which nothing can
     change passes in one event; None steps one by one. If a request arrives meanwhile, the steps
@@ -47,7 +47,9 @@ class Replica:
         self._recorder = recorder
         self._on_left = on_left
         self._check_invariants = check_invariants
-        # What the replica waits for: the end of a step or run, or a delayed request; None if idle.
+        # Nothing runs; the next event then is a new or a delayed request, else the end of a step
+        # or of a run.
+        self._idle = True
         self._ending: simpy.Event | None = None
         self._flight: tuple[Batch, StepResult] | None = None
         # The run in flight, when its steps begin and end, and whether it was cut short.
@@ -65,19 +67,19 @@ class Replica:
         """Sequences in the batch."""
         return len(self._scheduler.running)
 
-    def peek(self, request: Request) -> int:
-        """Leading prompt tokens that are cached; O(prompt)."""
+    def peek(self, tokens: Tokens, namespace: str) -> int:
+        """Leading tokens that are cached; O(len(tokens))."""
         self._catch_up()
-        return self._scheduler.cache.peek(request.prompt, request.namespace)
+        return self._scheduler.cache.peek(tokens, namespace)
 
     def submit(self, request: Request) -> None:
         """A request arrives now."""
         self._catch_up()
         sequence = self._scheduler.add(request, self._clock.now)
         sequence.routed_match_tokens = sequence.num_matched_tokens
-        if sequence.state is State.REFUSED:
-            self._leave([sequence])
-        if self._ending is None:
+        self._turn_away()
+        if self._idle:
+            self._idle = False
             self._ending = self._clock.at(self._clock.now, STEPS, self._next)
 
     def _next(self, event: simpy.Event) -> None:
@@ -86,9 +88,12 @@ class Replica:
             return  # The delayed request that this event would have released came with another.
         scheduler, start = self._scheduler, self._clock.now
         batch = scheduler.schedule(start)
+        self._turn_away()
+        self._idle = batch is None
         if batch is None:
             release = scheduler.next_release
-            self._ending = None if release is None else self._clock.at(release, STEPS, self._next)
+            if release is not None:
+                self._ending = self._clock.at(release, STEPS, self._next)
             return
         steps = 1 if self._ahead is None else quiet_steps(scheduler, batch)
         if self._ahead is None or steps == 1:
@@ -135,6 +140,12 @@ class Replica:
             run.end(over, float(times[over]))
         self._cut = True
         self._ending = self._clock.at(float(self._times[-1]), STEPS, self._end_run)
+
+    def _turn_away(self) -> None:
+        refused = self._scheduler.refused
+        if refused:
+            self._leave(refused)
+            refused.clear()
 
     def _leave(self, sequences: list[Sequence]) -> None:
         for sequence in sequences:

@@ -17,6 +17,7 @@ from testbed.core.recorder import Recorder
 from testbed.core.records import REQUEST_COLUMNS, Columns, RunRecord, columns_of
 from testbed.core.request import Request, Sequence
 from testbed.core.scheduler import Scheduler
+from testbed.core.views import ReplicaView, RequestView
 from testbed.sim.clock import ARRIVALS, Clock
 from testbed.sim.latency import LatencyExecutor, LatencyModel
 from testbed.sim.replica import Replica
@@ -67,6 +68,7 @@ def simulate(
         Replica(clock, index, one, executor, ahead, recorder, on_left, check_invariants)
         for index, (one, recorder) in enumerate(zip(schedulers, recorders, strict=True))
     )
+    sights = tuple(ReplicaView(replica) for replica in fleet)
     arrived = 0
 
     def arrivals() -> Generator[simpy.Event, Any, None]:
@@ -78,7 +80,7 @@ def simulate(
                 raise ValueError(
                     f"request {request.id}: arrival {request.arrival} is before the one ahead of it"
                 )
-            chosen = routing.choose(request, fleet, clock.now)
+            chosen = routing.choose(RequestView(request), sights, clock.now)
             if not 0 <= chosen < replicas:
                 name = type(routing).__name__
                 raise ValueError(f"{name} chose replica {chosen}; 0 to {replicas - 1} exist")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.core.policy import ReplicaView, RoutingPolicy
-from testbed.core.request import Request
+from testbed.core.policy import RoutingPolicy
+from testbed.core.views import ReplicaView, RequestView
 
 
 class RoundRobin(RoutingPolicy):
@@ -12,7 +12,7 @@ class RoundRobin(RoutingPolicy):
     def __init__(self) -> None:
         self._next = 0
 
-    def choose(self, request: Request, replicas: tuple[ReplicaView, ...], now: float) -> int:
+    def choose(self, request: RequestView, replicas: tuple[ReplicaView, ...], now: float) -> int:
         """The replica after the last one chosen."""
         chosen = self._next % len(replicas)
         self._next = chosen + 1
@@ -22,6 +22,6 @@ class RoundRobin(RoutingPolicy):
 class LeastLoaded(RoutingPolicy):
     """The replica with the fewest waiting and running requests; ties go to the lowest index."""
 
-    def choose(self, request: Request, replicas: tuple[ReplicaView, ...], now: float) -> int:
+    def choose(self, request: RequestView, replicas: tuple[ReplicaView, ...], now: float) -> int:
         """argmin over replicas of waiting + running."""
         return min(replicas, key=lambda r: (r.num_waiting + r.num_running, r.index)).index

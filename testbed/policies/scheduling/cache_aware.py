@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
+
 from testbed.core.policy import Proposals, SchedulingPolicy
 from testbed.core.views import SchedulerView, SequenceView
 from testbed.policies.scheduling.arrival import OnMisfit, check_on_misfit
@@ -35,10 +37,9 @@ class Lpm(SchedulingPolicy):
         self._check = dedupe_check
         self._share = dedupe_share
         self._queue = MatchQueue()
-        # Cold waiting sequences by namespace and first tokens, in arrival order: the first of each
-        # group represents it, the others go last.
-        self._groups: dict[tuple[str, bytes], dict[int, SequenceView]] = {}
-        self._group_of: dict[int, tuple[str, bytes]] = {}
+        # Cold waiting sequences by namespace and first tokens.
+        self._groups: dict[tuple[str, bytes], _Group] = {}
+        self._group_of: dict[int, _Group] = {}
         self._bereaved: dict[tuple[str, bytes], None] = {}
 
     def on_start(self, view: SchedulerView) -> None:
@@ -88,29 +89,53 @@ class Lpm(SchedulingPolicy):
         if sequence.num_matched_tokens > self._check or sequence.num_tokens < self._share:
             self._leave_group(sequence)
             return False
-        key = self._group_of.get(sequence.index)
-        if key is None:
+        group = self._group_of.get(sequence.index)
+        if group is None:
             key = (sequence.namespace, sequence.tokens[: self._share].tobytes())
-            self._group_of[sequence.index] = key
-            self._groups.setdefault(key, {})[sequence.index] = sequence
-        return next(iter(self._groups[key])) != sequence.index
+            group = self._groups.setdefault(key, _Group(key))
+            self._group_of[sequence.index] = group
+            demoted = group.add(sequence)
+            if demoted is not None:
+                self._queue.put(demoted, last=True)
+        return group.first() is not sequence
 
     def _leave_group(self, sequence: SequenceView) -> None:
-        key = self._group_of.pop(sequence.index, None)
-        if key is None:
+        group = self._group_of.pop(sequence.index, None)
+        if group is None:
             return
-        group = self._groups[key]
-        represented = next(iter(group)) == sequence.index
-        del group[sequence.index]
-        if not group:
-            del self._groups[key]
+        represented = group.first() is sequence
+        del group.members[sequence.index]
+        if not group.members:
+            del self._groups[group.key]
         elif represented:
-            self._bereaved[key] = None
+            self._bereaved[group.key] = None
 
     def _appoint(self) -> None:
         """Groups that lost their representative get the next one, from this pass on."""
         for key in self._bereaved:
             group = self._groups.get(key)
             if group is not None:
-                self._queue.put(next(iter(group.values())))
+                self._queue.put(group.first())
         self._bereaved.clear()
+
+
+class _Group:
+    """Cold waiting sequences with equal first tokens; the earliest arrival represents them."""
+
+    def __init__(self, key: tuple[str, bytes]) -> None:
+        self.key = key
+        self.members: dict[int, SequenceView] = {}
+        self._order: list[int] = []
+
+    def add(self, sequence: SequenceView) -> SequenceView | None:
+        """Enter the sequence; returns whom it replaces as representative."""
+        before = self.first() if self.members else None
+        self.members[sequence.index] = sequence
+        heappush(self._order, sequence.index)
+        return before if before is not None and self.first() is sequence else None
+
+    def first(self) -> SequenceView:
+        """The earliest arrival; there is one."""
+        while self._order[0] not in self.members:
+            heappop(self._order)
+        return self.members[self._order[0]]

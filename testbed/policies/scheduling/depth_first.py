@@ -94,19 +94,24 @@ class DfsWeight(SchedulingPolicy):
     def __init__(self, on_misfit: OnMisfit = "stop") -> None:
         check_on_misfit(on_misfit)
         self._stop = on_misfit == "stop"
-        self._queues: dict[NodeView | None, MatchQueue] = {}
-        self._node_of: dict[int, NodeView | None] = {}
+        self._queues: dict[NodeView, MatchQueue] = {}
+        self._node_of: dict[int, NodeView] = {}
 
     def candidates(self, view: SchedulerView) -> Proposals:
         """The cached tree in post-order, heavier children first."""
-        for queue in self._postorder(list(view.cache.roots())):
+        roots = list(view.cache.roots())
+        for queue in self._postorder(roots):
             if not self._stop:
-                for sequence in queue.in_order():  # noqa: UP028 - a list hears no outcomes
+                for sequence in queue.in_order():
                     yield sequence
                 continue
             while (best := queue.first()) is not None:
                 if not (yield best.sequence):
                     return
+        for sequence in () if roots else view.waiting:
+            outcome = yield sequence
+            if not outcome and self._stop:
+                return
 
     def on_arrival(self, sequence: SequenceView) -> None:
         """Queue the request at the node where its match ends."""
@@ -127,22 +132,24 @@ class DfsWeight(SchedulingPolicy):
 
     def _place(self, sequence: SequenceView) -> None:
         node = sequence.match_node
-        self._node_of[sequence.index] = node
-        self._queues.setdefault(node, MatchQueue()).put(sequence)
+        if node is not None:
+            self._node_of[sequence.index] = node
+            self._queues.setdefault(node, MatchQueue()).put(sequence)
 
     def _leave(self, sequence: SequenceView) -> None:
-        node = self._node_of.pop(sequence.index)
+        node = self._node_of.pop(sequence.index, None)
+        if node is None:
+            return
         queue = self._queues[node]
         queue.discard(sequence)
         if not len(queue):
             del self._queues[node]
 
     def _postorder(self, roots: list[NodeView]) -> Iterator[MatchQueue]:
-        stack: list[tuple[NodeView | None, bool]] = [] if roots else [(None, True)]
-        stack += [(node, False) for node in _lightest_first(iter(roots))]
+        stack = [(node, False) for node in _lightest_first(iter(roots))]
         while stack:
             node, descended = stack.pop()
-            if node is None or descended:
+            if descended:
                 queue = self._queues.get(node)
                 if queue is not None:
                     yield queue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Literal
 
 from testbed.core.policy import Proposals, SchedulingPolicy
@@ -160,6 +160,8 @@ class Dlpm(SchedulingPolicy):
         self._output_weight = output_weight
         self._deficits: dict[str, int] = {}
         self._queues: dict[str, MatchQueue] = {}
+        # During a pass: the heads of the queues of clients with credit.
+        self._heads: list[tuple[Key, str]] | None = None
 
     def deficit(self, client: str) -> int:
         """The client's credit in weighted tokens."""
@@ -167,22 +169,23 @@ class Dlpm(SchedulingPolicy):
 
     def candidates(self, view: SchedulerView) -> Proposals:
         """The longest match of a client with credit."""
-        heads = self._heads()
-        while self._queues:
-            if not heads:
-                self._refill()
-                heads = self._heads()
-            key, client = heads[0]
-            queue = self._queues.get(client)
-            best = queue.first() if queue is not None else None
-            if best is None or self._deficits[client] <= 0:
-                heappop(heads)
-            elif best.key != key:
-                # Admissions change matches within a pass: look at this client's head anew.
-                heappop(heads)
-                heappush(heads, (best.key, client))
-            elif not (yield best.sequence):
-                return
+        heads = self._heads = self._rank()
+        try:
+            while self._queues:
+                if not heads:
+                    self._refill()
+                    heads += self._rank()
+                key, client = heads[0]
+                queue = self._queues.get(client)
+                best = queue.first() if queue is not None else None
+                if best is None or self._deficits[client] <= 0:
+                    heappop(heads)
+                elif best.key != key:
+                    heapreplace(heads, (best.key, client))
+                elif not (yield best.sequence):
+                    return
+        finally:
+            self._heads = None
 
     def on_arrival(self, sequence: SequenceView) -> None:
         """Queue the request; a new client starts without credit."""
@@ -215,8 +218,13 @@ class Dlpm(SchedulingPolicy):
         if queue is None:
             queue = self._queues[sequence.client] = MatchQueue()
         queue.put(sequence)
+        # Admissions change matches within a pass. An entry that is not its client's head any more
+        # is replaced when it surfaces.
+        best = queue.first()
+        if self._heads is not None and best is not None and best.sequence is sequence:
+            heappush(self._heads, (best.key, sequence.client))
 
-    def _heads(self) -> list[tuple[Key, str]]:
+    def _rank(self) -> list[tuple[Key, str]]:
         heads = []
         for client, queue in self._queues.items():
             best = queue.first()
