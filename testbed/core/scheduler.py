@@ -61,10 +61,7 @@ class Scheduler:
         """Cached pages evicted since the last schedule() began, in order."""
         self.refused: list[Sequence] = []
         """Turned away; whoever drives the scheduler takes them out."""
-        self._publish_early = cache.insert_at == "schedule"
-        self._cache_outputs = cache.cache_outputs
-        self._touch_on_peek = cache.touch_on_peek
-        self._num_pages = cache.num_pages
+        self._switches = cache
         self.reserve = build_reserve(config, self.cache)
         self.prefilling: dict[Sequence, None] = {}
         self.decoding = DecodeSet(cache.page_size)
@@ -74,10 +71,9 @@ class Scheduler:
         self.settled = False
         self.policy = policy
         kind = type(policy)
-        self._policy_name = kind.__name__
-        self._passes_repeat = (
-            self.reserve.steady and not policy.reacts_to_decoding and not cache.touch_on_peek
-        )
+        self._name = kind.__name__
+        passes_react = policy.reacts_to_decoding or cache.touch_on_peek
+        self._passes_repeat = self.reserve.steady and not passes_react
         self.hears_tokens = kind.on_tokens is not SchedulingPolicy.on_tokens
         self._hears_matches = kind.on_match is not SchedulingPolicy.on_match
         self._view = SchedulerView(self)
@@ -92,8 +88,8 @@ class Scheduler:
         sequence.view = SequenceView(sequence)
         self._next_index += 1
         need = lifetime_pages(sequence, self.cache.page_size)
-        if need > self._num_pages:
-            self._refuse(sequence, f"needs {need} pages, the pool has {self._num_pages}")
+        if need > self._switches.num_pages:
+            self._refuse(sequence, f"needs {need} pages, the pool has {self._switches.num_pages}")
         else:
             self._enqueue(sequence)
         return sequence
@@ -118,10 +114,8 @@ class Scheduler:
             sequence.state = State.DELAYED
             heappush(self.delayed, (verdict.until, sequence.index, sequence))
         else:
-            raise PolicyError(
-                f"{self._policy_name}.on_arrival returned {verdict!r}; "
-                "None, Refuse or a Delay past now is needed"
-            )
+            accepted = "None, Refuse or a Delay past now"
+            raise PolicyError(f"{self._name}.on_arrival returned {verdict!r}, not {accepted}")
 
     def _refuse(self, sequence: Sequence, reason: str) -> None:
         sequence.state = State.REFUSED
@@ -166,7 +160,7 @@ class Scheduler:
             self.step -= 1
             if self.waiting and not self.running:
                 raise PolicyError(
-                    f"{self._policy_name} proposes nothing that runs, though the replica is idle"
+                    f"{self._name} proposes nothing that runs, though the replica is idle"
                 )
             return None
         if decodes:
@@ -215,7 +209,7 @@ class Scheduler:
 
     def _prefill(self, sequence: Sequence, count: int) -> Prefill:
         start = sequence.num_computed_tokens
-        if self._publish_early:
+        if self._switches.insert_at == "schedule":
             self.cache.publish(sequence, sequence.tokens[: start + count])
         return Prefill(sequence, start, count)
 
@@ -228,7 +222,7 @@ class Scheduler:
     # ---- admission
 
     def _admit(self, budget: int, rows: list[Prefill], taken: list[Pages]) -> None:
-        if self._touch_on_peek:
+        if self._switches.touch_on_peek:
             for sequence in self.waiting:
                 self.cache.touch_match(sequence)
         proposed: set[int] = set()
@@ -259,15 +253,13 @@ class Scheduler:
     def _proposed(self, view: SequenceView, proposed: set[int]) -> Sequence:
         if not isinstance(view, SequenceView):
             raise PolicyError(
-                f"{self._policy_name} proposed {view!r}; a sequence of view.waiting is needed"
+                f"{self._name} proposed {view!r}; a sequence of view.waiting is needed"
             )
         sequence: Sequence = view._sequence
         if sequence.index in proposed:
-            raise PolicyError(f"{self._policy_name} proposed request {view.id} twice in one pass")
+            raise PolicyError(f"{self._name} proposed request {view.id} twice in one pass")
         if sequence.state is not State.WAITING:
-            raise PolicyError(
-                f"{self._policy_name} proposed request {view.id}, which is not waiting"
-            )
+            raise PolicyError(f"{self._name} proposed request {view.id}, which is not waiting")
         proposed.add(sequence.index)
         return sequence
 
@@ -325,7 +317,7 @@ class Scheduler:
             self.decoding.advance(1)
         for sequence, start, count in batch.prefills:
             sequence.num_joined_computed = start + count
-            if not self._publish_early:
+            if self._switches.insert_at == "commit":
                 self.cache.publish(sequence, sequence.tokens[: start + count])
             if start + count == len(sequence.tokens):
                 sequence.num_joined_generated += 1
@@ -355,7 +347,7 @@ class Scheduler:
         return finished
 
     def _finish(self, sequence: Sequence, now: float) -> None:
-        if self._cache_outputs and sequence.num_generated_tokens > 1:
+        if self._switches.cache_outputs and sequence.num_generated_tokens > 1:
             # The last token's KV was never computed.
             outputs = sequence.output_tokens()[:-1]
             self.cache.publish(sequence, np.concatenate((sequence.request.prompt, outputs)))
