@@ -114,8 +114,8 @@ class Scheduler:
             sequence.state = State.DELAYED
             heappush(self.delayed, (verdict.until, sequence.index, sequence))
         else:
-            accepted = "None, Refuse or a Delay past now"
-            raise PolicyError(f"{self._name}.on_arrival returned {verdict!r}, not {accepted}")
+            accepted = "None, Refuse or a Delay past now is needed"
+            raise PolicyError(f"{self._name}.on_arrival returned {verdict!r}; {accepted}")
 
     def _refuse(self, sequence: Sequence, reason: str) -> None:
         sequence.state = State.REFUSED
