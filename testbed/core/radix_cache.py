@@ -152,9 +152,11 @@ class RadixCache(PrefixCache):
         for shared in passed:
             shared.hits += 1
             self._eviction.on_touch(shared.view)
-        for upper in node.path():
+        upper: Node | None = node
+        while upper is not None:
             upper.last_access = self.step
-        if depth < limit:
+            upper = upper.parent
+        if depth < limit and anchor.num_waiting:
             self._tracker.on_leaf(node)
 
     def take(self, count: int) -> Pages:

@@ -76,8 +76,8 @@ class Recorder:
         first = np.cumsum(lengths) - lengths
         repeated = np.ones(len(steps["step"]), dtype=bool)
         repeated[first] = False
-        # A replica's steps are numbered without gaps.
-        steps["step"] += np.arange(len(repeated)) - np.repeat(first, lengths)
+        # A replica's steps are numbered from 1 without gaps.
+        steps["step"] = np.arange(1, len(repeated) + 1)
         steps["start_s"][repeated] = np.concatenate([times[:-1] for _, times, _ in self._runs])
         steps["end_s"][repeated] = np.concatenate([times[1:] for _, times, _ in self._runs])
         steps["evicted_pages"][repeated] = 0
