@@ -149,8 +149,9 @@ class PeakReserve(Reserve):
 
     def __init__(self, cache: PrefixCache, config: SchedulerConfig) -> None:
         super().__init__(cache)
-        # A mixed step's decodes have their pages when newcomers are looked at.
-        self._in_flight = int(config.batching == "mixed")
+        # Only a mixed step's decodes have the pages of their newest tokens when newcomers are
+        # looked at.
+        self._behind = int(config.batching != "mixed")
 
     def fits(self, sequence: Sequence, cached: int, running: Collection[Sequence]) -> bool:
         """Whether the peak stays inside the pool."""
@@ -166,9 +167,9 @@ class PeakReserve(Reserve):
     def _row(self, sequence: Sequence, shared_pages: int) -> tuple[int, int, int]:
         """(tokens to go, tokens held, pages shared with the cache) of one sequence."""
         total = sequence.num_prompt_tokens + sequence.request.max_new_tokens - 1
-        held = len(sequence.tokens)
+        held = sequence.num_prompt_tokens + sequence.num_generated_tokens
         if sequence.decode_set is not None:
-            held = sequence.num_computed_tokens + self._in_flight
+            held -= self._behind
         return total - held, held, shared_pages
 
 

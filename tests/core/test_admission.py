@@ -142,7 +142,7 @@ def test_ratio_is_estimated_anew_after_a_preemption(
 
 def test_peak_by_hand() -> None:
     cache = no_cache(20)
-    reserve = PeakReserve(cache)
+    reserve = PeakReserve(cache, SchedulerConfig(reserve="peak"))
     running = sequence_of(4, 8, generated=3)
     cache.take(7)
     running.num_pages = 7
@@ -156,7 +156,7 @@ def test_peak_by_hand() -> None:
 def test_a_prefix_that_is_cached_takes_no_page_at_the_peak() -> None:
     driver = radix_driver(num_pages=8)
     driver.serve([1, 2, 3, 4])
-    reserve = PeakReserve(driver.cache)
+    reserve = PeakReserve(driver.cache, SchedulerConfig(reserve="peak"))
     assert reserve.fits(driver.wait([1, 2, 3, 4, 5], output=4), 4, [])
     assert not reserve.fits(driver.wait([1, 2, 3, 4, 5], output=5), 4, [])
 
@@ -183,7 +183,9 @@ def test_peak_is_the_worst_moment_to_come(
     lives = [(p, lifetime_pages(s, 1) - p) for s, p in everyone]
     moments = range(max(growth for _, growth in lives) + 1)
     worst = max(sum(p + t for p, growth in lives if t <= growth) for t in moments)
-    assert PeakReserve(cache).fits(newcomer, 0, running) is (worst <= num_pages)
+    assert PeakReserve(cache, SchedulerConfig(reserve="peak")).fits(newcomer, 0, running) is (
+        worst <= num_pages
+    )
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.sampled_from([1, 4, 16]))

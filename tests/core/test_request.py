@@ -21,7 +21,7 @@ def test_the_declared_limit_defaults_to_the_scripted_length() -> None:
     [
         ({"prompt": tokens_of([])}, "request 3: prompt is empty"),
         ({"output": None}, "request 3: max_new_tokens is 0; at least 1"),
-        ({"output": tokens_of([])}, "request 3: max_new_tokens is 0; at least 1"),
+        ({"output": tokens_of([])}, "request 3: output is empty"),
         ({"output": None, "max_new_tokens": -1}, "request 3: max_new_tokens is -1"),
         ({"weight": 0.0}, "request 3: weight is 0.0"),
         ({"weight": float("nan")}, "request 3: weight is nan"),
