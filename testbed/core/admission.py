@@ -89,10 +89,10 @@ class FullReserve(Reserve):
 class RatioReserve(Reserve):
     """Keeps a share of the running sequences' remaining output, as SGLang's new_token_ratio.
 
-    The share starts at reserve_ratio, falls linearly to its floor over reserve_decay_steps decode
-    steps, and is set from the running batch after a preemption: (generated + 20 n) /
-    (declared + 1).
-    The newcomer itself counts in full. Outputs are clipped to 4096 tokens, as in SGLang 0.5.23.
+    The share starts at reserve_ratio and falls linearly to its floor over reserve_decay_steps
+    decode steps; a preemption sets it anew from the running batch, (generated + 20 n) /
+    (declared + 1), unless it started at 0. The newcomer's output counts in full, or not at all
+    without reserve_newcomer (vLLM). Outputs are clipped to 4096 tokens, as in SGLang 0.5.23.
     """
 
     CLIP = 4096
@@ -105,6 +105,7 @@ class RatioReserve(Reserve):
         self._decay = (
             config.reserve_ratio - config.reserve_ratio_floor
         ) / config.reserve_decay_steps
+        self._counts_newcomer = config.reserve_newcomer
         self._start = self._initial
         self._steps = 0
 
@@ -120,7 +121,7 @@ class RatioReserve(Reserve):
             self._start, self._steps = self._initial, 0
         remaining = sum(self._remaining(s) for s in running)
         kept = -(-int(remaining * self.ratio) // size)
-        output = self._remaining(sequence)
+        output = self._remaining(sequence) if self._counts_newcomer else 1
         need = -(-(len(sequence.tokens) + output - 1) // size) - cached // size
         return need <= self._room(sequence, cached) - kept
 
@@ -130,6 +131,8 @@ class RatioReserve(Reserve):
 
     def on_preempt(self, running: Collection[Sequence]) -> None:
         """Estimate the share anew from what still runs."""
+        if not self._initial:
+            return
         generated = sum(s.num_generated_tokens for s in running)
         declared = sum(s.request.max_new_tokens for s in running)
         estimate = (generated + self.RETRACT_STEPS * len(running)) / (declared + 1)

@@ -48,7 +48,9 @@ class SchedulerConfig:
     alone and decodes only when there are none.
     reserve: what admission keeps free for running sequences: their `full` declared output, a
     decaying `ratio` of it (SGLang's new_token_ratio), or the worst future `peak` (LightLLM's
-    formula, as in the VTC artifact). victim: who is preempted when decoding runs out of memory.
+    formula, as in the VTC artifact). With `ratio`, reserve_newcomer says whether a newcomer must
+    find room for its own output too (SGLang) or for its prompt alone (vLLM). victim: who is
+    preempted when decoding runs out of memory.
     min_computed_tokens: tokens of a fully cached prompt that are computed again for their logits;
     0 models a system that keeps them (exact serial theory), simulation only.
     """
@@ -61,6 +63,7 @@ class SchedulerConfig:
     reserve_ratio: float = 0.7
     reserve_ratio_floor: float = 0.098
     reserve_decay_steps: int = 600
+    reserve_newcomer: bool = True
     victim: Literal["last_admitted", "fewest_generated"] = "last_admitted"
     min_computed_tokens: int = 1
 
@@ -73,10 +76,10 @@ class SchedulerConfig:
         _one_of(self, "victim", ("last_admitted", "fewest_generated"))
         _one_of(self, "min_computed_tokens", (0, 1))
         _at_least(self, "reserve_decay_steps", 1)
-        if not 0 < self.reserve_ratio_floor <= self.reserve_ratio <= 1:
+        if not 0 <= self.reserve_ratio_floor <= self.reserve_ratio <= 1:
             raise ValueError(
                 f"reserve_ratio_floor={self.reserve_ratio_floor}, reserve_ratio="
-                f"{self.reserve_ratio}: 0 < reserve_ratio_floor <= reserve_ratio <= 1 is needed"
+                f"{self.reserve_ratio}: 0 <= reserve_ratio_floor <= reserve_ratio <= 1 is needed"
             )
 
     def check_page_size(self, page_size: int) -> None:
@@ -106,8 +109,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "insert_at": "schedule",
         "batching": "mixed",
         "reserve": "ratio",
-        "reserve_ratio": 0.001,
-        "reserve_ratio_floor": 0.001,
+        "reserve_ratio": 0.0,
+        "reserve_ratio_floor": 0.0,
+        "reserve_newcomer": False,
         "victim": "last_admitted",
     },
 }

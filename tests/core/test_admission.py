@@ -204,3 +204,10 @@ def test_the_config_names_the_reserve() -> None:
     for name, kind in kinds.items():
         config = SchedulerConfig(reserve=name)  # type: ignore[arg-type]
         assert type(build_reserve(config, no_cache(1))) is kind
+
+
+def test_without_reserve_newcomer_a_prompt_is_room_enough() -> None:  # vLLM
+    # 8 pages, a prompt of 8 and an output of 5: only with its output it does not fit.
+    for counted, fits in ((True, False), (False, True)):
+        config = SchedulerConfig(reserve="ratio", reserve_newcomer=counted)
+        assert RatioReserve(no_cache(8), config).fits(sequence_of(8, 5), 0, []) is fits

@@ -39,9 +39,9 @@ def test_cache_switches(fields: dict[str, Any], message: str) -> None:
         ({"victim": "x"}, "victim='x': one of last_admitted, fewest_generated is needed"),
         ({"min_computed_tokens": 2}, "min_computed_tokens=2: one of 0, 1 is needed"),
         ({"reserve_decay_steps": 0}, "reserve_decay_steps=0: at least 1 is needed"),
-        ({"reserve_ratio": 1.5}, "reserve_ratio=1.5: 0 < reserve_ratio_floor <="),
-        ({"reserve_ratio": 0.05}, "reserve_ratio=0.05: 0 < reserve_ratio_floor <="),
-        ({"reserve_ratio_floor": 0.0}, "reserve_ratio_floor=0.0, reserve_ratio=0.7"),
+        ({"reserve_ratio": 1.5}, "reserve_ratio=1.5: 0 <= reserve_ratio_floor <="),
+        ({"reserve_ratio": 0.05}, "reserve_ratio=0.05: 0 <= reserve_ratio_floor <="),
+        ({"reserve_ratio_floor": -0.1}, "reserve_ratio_floor=-0.1, reserve_ratio=0.7"),
     ],
 )
 def test_scheduler_switches(fields: dict[str, Any], message: str) -> None:

@@ -36,8 +36,9 @@ EVICTIONS: MappingProxyType[str, tuple[type[EvictionPolicy], Rank]] = MappingPro
         "mru": (Mru, lambda page: -page.last_access),
     }
 )
-letters = st.lists(st.integers(0, 2), max_size=4)
+letters = st.lists(st.integers(0, 2), max_size=5)
 place = st.integers(0, 100)
+namespaces = st.sampled_from(["", "", "", "n"])
 
 
 class RadixMachine(RuleBasedStateMachine):
@@ -65,6 +66,7 @@ class RadixMachine(RuleBasedStateMachine):
         self.driver = CacheDriver(self.cache)
         self.naive = NaiveRadix(num_pages, self.page_size, rank, by_node, touch_lower)
         self.reported: dict[int, int] = {}
+        self.prompts: list[list[int]] = [[3]]
 
     def prompt(self, letters: list[int], tail: int) -> list[int]:
         """Whole pages of three kinds, two of which differ in their last token only; then a tail."""
@@ -83,25 +85,51 @@ class RadixMachine(RuleBasedStateMachine):
         self.driver.tick()
         self.naive.step += 1
 
-    @rule(letters=letters, tail=place, output=st.integers(1, 3), named=st.booleans())
-    def wait(self, letters: list[int], tail: int, output: int, named: bool) -> None:
-        prompt = self.prompt(letters, tail) or [3]
-        # Small ids, so that outputs are shared now and then.
-        sequence = self.driver.wait(prompt, [0] * output, "n" if named else "")
+    @rule(letters=letters, tail=place, output=st.integers(1, 3), namespace=namespaces)
+    def wait(self, letters: list[int], tail: int, output: int, namespace: str) -> None:
+        self.arrive(self.prompt(letters, tail), output, namespace)
+
+    @rule(earlier=place, keep=place, letters=letters, namespace=namespaces)
+    def wait_with_a_known_prefix(
+        self, earlier: int, keep: int, letters: list[int], namespace: str
+    ) -> None:
+        known = self.prompts[earlier % len(self.prompts)]
+        whole_pages = len(known) // self.page_size + 1
+        self.arrive(
+            known[: keep % whole_pages * self.page_size] + self.prompt(letters, 0), 1, namespace
+        )
+
+    def arrive(self, prompt: list[int], output: int, namespace: str) -> Sequence:
+        self.prompts.append(prompt or [3])
+        # Outputs are made of prompt tokens, so that prompts go on where one ended now and then.
+        sequence = self.driver.wait(prompt or [3], [0] * output, namespace)
         self.reported[sequence.request.id] = sequence.num_matched_tokens
+        return sequence
+
+    @rule(letters=letters, tail=place, namespace=namespaces)
+    def serve(self, letters: list[int], tail: int, namespace: str) -> None:
+        """A request from arrival to finish, so that there is something to share."""
+        sequence = self.arrive(self.prompt(letters, tail), 1, namespace)
+        if self.enter(sequence):
+            self.advance(sequence, len(sequence.tokens))
+            self.leave(sequence)
 
     @precondition(lambda self: self.driver.waiting)
     @rule(place=place)
     def admit(self, place: int) -> None:
-        sequence = self.pick(self.driver.waiting, place)
+        self.enter(self.pick(self.driver.waiting, place))
+
+    def enter(self, sequence: Sequence) -> bool:
+        """Admit the sequence if its prompt fits."""
         if self.driver.shortage(sequence) > 0:
-            return
+            return False
         cached = min(self.naive.match(sequence), len(sequence.tokens) - 1)
         cached -= cached % self.page_size
         self.naive.acquire(sequence, cached)
         fresh = -(-len(sequence.tokens) // self.page_size) - cached // self.page_size
         self.naive.take(fresh, self.owned())
         assert self.driver.admit(sequence) == cached
+        return True
 
     @precondition(lambda self: self.driver.waiting)
     @rule(place=place)
@@ -117,8 +145,11 @@ class RadixMachine(RuleBasedStateMachine):
         done = self.driver.computed[sequence]
         until = min(done - done % self.page_size + pages * self.page_size, len(sequence.tokens))
         if until > done:
-            self.naive.publish(sequence, sequence.tokens[:until].tolist())
-            self.driver.compute(sequence, until)
+            self.advance(sequence, until)
+
+    def advance(self, sequence: Sequence, until: int) -> None:
+        self.naive.publish(sequence, sequence.tokens[:until].tolist())
+        self.driver.compute(sequence, until)
 
     @precondition(lambda self: self.driver.running)
     @rule(place=place)
@@ -133,7 +164,9 @@ class RadixMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.running)
     @rule(place=place)
     def finish(self, place: int) -> None:
-        sequence = self.pick(self.driver.running, place)
+        self.leave(self.pick(self.driver.running, place))
+
+    def leave(self, sequence: Sequence) -> None:
         known = self.driver.known(sequence).tolist()
         self.naive.publish(sequence, known[: self.driver.computed[sequence]])
         self.naive.release(sequence)
