@@ -63,8 +63,8 @@ class Options:
     """Every option of a run; the groups fill in what is `???`.
 
     cache.tokens: KV tokens of one replica; null takes what the weights leave free on the hardware.
-    batching: the fields of SchedulerConfig. check: balance the cache's books after every step,
-    which is slow. output: the folder that runs are written to.
+    batching: the fields of SchedulerConfig. check: balance the cache's books after every
+    step that decides something, which is slow. output: the folder that runs are written to.
     """
 
     workload: Any = MISSING
@@ -150,6 +150,13 @@ def build_simulation(options: Mapping[str, Any], build: Build) -> Simulation:
     if tokens is None:
         tokens = kv_pool_tokens(
             model, accelerator, hardware["tp"], hardware["utilisation"], hardware["reserve_bytes"]
+        )
+    if tokens < 1:
+        raise ValueError(f"cache.tokens={tokens}: at least 1 is needed")
+    if cache["kind"] == "block_hash" and not options["eviction"]["_target_"].endswith(".Lru"):
+        raise ValueError(
+            f"eviction={options['eviction']['_target_']}: only lru goes with "
+            "cache.kind=block_hash, whose free queue is its eviction order"
         )
     if not 1 <= cache["page_size"] <= tokens:
         raise ValueError(

@@ -1,6 +1,6 @@
 """The demo: five schedulers on one workload, two at a time; prints a table and draws a figure.
 
-    python -m experiments.demo
+python -m experiments.demo
 """
 
 from __future__ import annotations

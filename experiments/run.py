@@ -83,9 +83,7 @@ def register_options() -> None:
     store = ConfigStore.instance()
     store.store(name="options", node=Options)
     for choice in choices():
-        store.store(
-            group=choice.group, name=choice.name, node=choice.node, package=choice.package
-        )
+        store.store(group=choice.group, name=choice.name, node=choice.node, package=choice.package)
     OmegaConf.register_new_resolver(
         "overrides_hash", lambda text: sha256(text.encode()).hexdigest()[:12], replace=True
     )
@@ -158,11 +156,24 @@ def run_one(config: DictConfig, wants_traceback: bool) -> int:
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
         return 2 if is_mistake else 1
-    print(
-        f"{label}: hit rate {summary['hit_rate']:.3f}, mean TTFT {summary['ttft_mean_s']:.3f} s, "
-        f"{summary['requests_per_s']:.2f} requests/s; {_shown(folder)}"
-    )
+    print(f"{label}: {_outcome(summary)}; {_shown(folder)}")
     return 0
+
+
+def _outcome(summary: Mapping[str, float]) -> str:
+    """The line that ends a run."""
+    parts = []
+    if summary["finished"]:
+        parts += [
+            f"hit rate {summary['hit_rate']:.3f}",
+            f"mean TTFT {summary['ttft_mean_s']:.3f} s",
+            f"{summary['requests_per_s']:.2f} requests/s",
+        ]
+    if summary["refused"]:
+        parts.append(f"{summary['refused']:,} of {summary['requests']:,} requests refused")
+    if summary["skipped_lines"]:
+        parts.append(f"{summary['skipped_lines']:,} bad lines skipped")
+    return ", ".join(parts)
 
 
 def check_options(config: DictConfig, path: str = "") -> None:

@@ -18,7 +18,7 @@ class Simulation:
     """A workload, the replicas that serve it, and the policies; each run makes new policies.
 
     kv_bytes_per_token: over all cards of a replica. check_invariants: balance the cache's books
-    after every step, which is slow.
+    after every step that decides something, which is slow.
     """
 
     workload: Workload

@@ -15,7 +15,7 @@ MAX_LINES = 400
 
 ROOMS: dict[str, set[str]] = {
     "core": {"numpy"},
-    "policies": {"testbed.core"},
+    "policies": {"testbed.core.policy", "testbed.core.views"},
     "workloads": {"testbed.core", "numpy"},
     "sim": {"testbed.core", "testbed.policies", "testbed.workloads", "simpy", "numpy"},
     "engine": {
@@ -33,6 +33,14 @@ ROOMS: dict[str, set[str]] = {
     "advisor": {"testbed.core", "testbed.workloads", "testbed.metrics", "numpy", "pandas"},
 }
 """What each room of testbed/ may import besides itself and the standard library."""
+
+EXCEPTIONS = {
+    # Its trie of waiting prompts is a RadixTree of its own, not the cache's.
+    "testbed/policies/scheduling/depth_first.py": {
+        "testbed.core.radix_tree",
+        "testbed.core.page_pool",
+    },
+}
 
 KNOWS_HYDRA = {"experiments/run.py", "testbed/cli.py", "testbed/policies/registry.py"}
 
@@ -104,7 +112,7 @@ def forbidden_imports(source: str, room: str, allowed: set[str]) -> list[str]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_only_what_the_map_allows(room: str) -> None:
     for path in sources(f"testbed/{room}"):
-        allowed = set(ROOMS[room])
+        allowed = ROOMS[room] | EXCEPTIONS.get(name_of(path), set())
         if name_of(path) in KNOWS_HYDRA:
             allowed |= {"hydra", "omegaconf"}
         found = forbidden_imports(path.read_text(encoding="utf-8"), room, allowed)

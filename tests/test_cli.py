@@ -33,9 +33,7 @@ def sweep(tmp_path: Path) -> Path:
     return tmp_path / "sweep"
 
 
-def test_compare_prints_a_row_for_each_run(
-    sweep: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_prints_a_row_for_each_run(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(sweep)]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert {row[0]: row[1] for row in rows if row and row[0] in ("fcfs", "lpm")} == {

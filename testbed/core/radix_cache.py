@@ -71,7 +71,7 @@ class RadixCache(PrefixCache):
 
     def peek(self, tokens: Tokens, namespace: str = "") -> int:
         """Leading tokens that are cached, in whole pages. Changes nothing."""
-        return self.tree.match(tokens, namespace)[1]
+        return self.tree.match(tokens, namespace)[1] if self.tree.knows(namespace) else 0
 
     def evictable_leaves(self) -> Iterator[NodeView]:
         """The nodes that may be evicted now, in insertion order; O(nodes)."""

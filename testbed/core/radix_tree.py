@@ -110,18 +110,21 @@ class RadixTree:
         self._next_serial = 1
 
     def root(self, namespace: str) -> Node:
-        """The namespace's root: depth 0, never locked, never removed."""
+        """The namespace's root, made at first use: depth 0, never locked, never removed."""
         root = self._roots.get(namespace)
         if root is None:
             root = self._roots[namespace] = Node(None, b"", EMPTY_TOKENS, EMPTY_PAGES)
             root.serial = len(self._roots)
         return root
 
+    def knows(self, namespace: str) -> bool:
+        """Whether the namespace has a root yet."""
+        return namespace in self._roots
+
     def match(self, tokens: Tokens, namespace: str = "") -> tuple[Node, int]:
         """The longest resident prefix of whole pages: the node where it ends, and its length.
 
-        The match may end inside the node's edge. Nothing changes but that an unknown namespace
-        gets its root.
+        The match may end inside the node's edge; without a match the node is the namespace's root.
         """
         node = self.root(namespace)
         size = self.page_size

@@ -87,15 +87,13 @@ def write_run(
     seed: int,
     wall_seconds: float,
     overrides: Mapping[str, Any] | None = None,
-    hardware: str | None = None,
     write_steps: bool = True,
 ) -> None:
     """Write one run; afterwards the folder is complete, and before that it does not exist.
 
     config: resolved, of plain values. overrides: by name what was set for this run; testbed.load
-    makes columns of them. hardware: what it ran on, where that was measured. A run of the same
-    config is replaced. Raises ResultsError if the folder holds anything else; the leftovers of
-    a killed writer are removed.
+    makes columns of them. A run of the same config is replaced. Raises ResultsError if the folder
+    holds anything else; the leftovers of a killed writer are removed.
     """
     folder = Path(folder)
     digest = config_hash(config)
@@ -113,7 +111,7 @@ def write_run(
         "git_commit": _git_commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "hardware": hardware,
+        "hardware": _hardware(),
         "versions": _versions(),
     }
     partial = folder.with_name(f".{folder.name}.partial")
@@ -186,6 +184,18 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _hardware() -> str:
+    """The processor and its number of cores."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        lines = cpuinfo.read_text().splitlines()
+        name = next(
+            (x.partition(":")[2].strip() for x in lines if x.startswith("model name")), name
+        )
+    return f"{name}, {os.cpu_count()} cores"
 
 
 def _git_commit() -> str | None:

@@ -45,6 +45,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("jain_index", ("Jain", "index"), max, decimals=3),
     Metric("preemptions", ("", "preempted"), min),
     Metric("refused", ("", "refused"), min),
+    Metric("skipped_lines", ("skipped", "lines"), min),
 )
 
 

@@ -43,7 +43,7 @@ def simulate(
     policy, eviction: make one instance for each replica. progress: told after each request that
     leaves, how many have. skip_quiet_steps: let runs of decode steps in which nothing can change
     pass in one event; the records are the same either way. check_invariants: balance the cache's
-    books after every step (slow).
+    books after every step, or run of skipped ones (slow).
 
     Raises ValueError for no requests, no replicas, or arrivals out of order; PolicyError for a
     policy that breaks its contract.

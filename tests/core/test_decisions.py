@@ -57,6 +57,8 @@ def test_the_first_difference_is_named() -> None:
     assert first.first_difference(shorter) == f"decision 13: {last} only here"
     assert shorter.first_difference(first) == f"decision 13: {last} only there"
     assert first.hexdigest() != shorter.hexdigest()
+    shorter.rows.append((*last[:6], last[6] + 1))
+    assert first != shorter
 
 
 def test_a_log_differs_from_other_things() -> None:

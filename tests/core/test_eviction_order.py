@@ -188,6 +188,24 @@ def test_mru_keys_grow_more_urgent_after_they_were_entered() -> None:
     assert evicted_tokens(driver, listener) == [6, 2, 1, 5]
 
 
+class Smallest(EvictionPolicy):
+    """Shortest edge first: a split makes the lower half more urgent."""
+
+    def priority(self, node: NodeView, now: int) -> int:
+        return node.num_tokens
+
+
+def test_a_split_ranks_the_lower_half_anew() -> None:
+    listener = Listener()
+    driver = radix_driver(eviction=Smallest(), granularity="node", listener=listener)
+    driver.serve(A)
+    driver.serve(B[:5])
+    running = driver.wait([*A[:4], 99])
+    driver.admit(running)
+    driver.evict(1)
+    assert evicted_tokens(driver, listener) == [8, 7, 6, 5]
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-5, 5)), max_size=40))
 def test_the_index_is_a_minimum_over_newest_keys(entries: list[tuple[int, int]]) -> None:
     tree, index = RadixTree(1), EvictionIndex()

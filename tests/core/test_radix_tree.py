@@ -221,6 +221,15 @@ def test_sharing_a_prefix_keeps_no_whole_prompt_alive() -> None:  # row 23
     assert held < 2 * num_tokens(tree) * 8 + 500 * 2_000
 
 
+def test_both_halves_of_a_split_have_memory_of_their_own() -> None:
+    tree = RadixTree(1)
+    insert(tree, np.arange(100_000, dtype=np.int32))
+    (lower,) = tree.nodes()
+    upper = tree.split(lower, 99_000)
+    for array in (upper.tokens, upper.pages, lower.tokens, lower.pages):
+        assert array.base is None
+
+
 def test_truncating_page_by_page_keeps_no_whole_edge_alive() -> None:
     tree = RadixTree(1)
     insert(tree, np.arange(100_000, dtype=np.int32))

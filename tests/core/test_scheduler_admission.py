@@ -10,6 +10,7 @@ from testbed.core.policy import NO_BUDGET, NO_MEMORY, Delay, Proposals, Refuse
 from testbed.core.request import State
 from testbed.core.views import SchedulerView, SequenceView
 from testbed.policies.scheduling.arrival import Fcfs
+from testbed.policies.scheduling.cache_aware import Lpm
 from tests.core.stepping import Stepper
 
 
@@ -194,6 +195,22 @@ def test_pages_freed_by_adoption_let_a_waiting_request_in(insert_at: str) -> Non
 
     # Once the two siblings share their 8 pages, 28 hold 8 + 2 * 5 + 5.
     assert admitted_step(Fcfs()) == admitted_step(Watchful()) <= 2
+
+
+def test_a_match_that_shrinks_while_others_decode_lets_the_next_best_in() -> None:
+    stepper = Stepper(num_pages=20, policy=Lpm())
+    for prompt in ([1, 2, 3, 4, 5, 6], [9, 8]):
+        stepper.add(prompt)
+        stepper.run()
+    grower = stepper.add([50, 51], output=16)
+    stepper.step()
+    small = stepper.add([9, 8, 7])
+    stepper.add([1, 2, 3, 4, 5, 6, *range(60, 70)])
+    stepper.run()
+    # The last one matches best and does not fit; 14 decodes take 10 free pages and then 4 of its 6
+    # cached ones, so that one step before the end the small one matches as well, and came first.
+    assert grower.decode_spans == [(3, 18)]
+    assert small.admitted_step == 17
 
 
 @pytest.mark.parametrize("reserve", ["full", "ratio", "peak"])

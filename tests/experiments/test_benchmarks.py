@@ -218,7 +218,7 @@ def test_cache_work_serves_prompts_one_at_a_time(
 
 
 def test_both_simulators_get_the_same_requests(tmp_path: Path) -> None:
-    workload = simulator.synthetic(32)
+    workload = simulator.synthetic(32, 1.0)
     simulator.write_vidur_requests(workload, tmp_path / "requests.csv")
     with (tmp_path / "requests.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -307,7 +307,7 @@ def test_sglangs_tree_counts_the_same_hits(tmp_path: Path) -> None:
 @pytest.mark.peer
 @needs(VIDUR)
 def test_vidur_simulates_the_same_latencies(tmp_path: Path) -> None:
-    workload = simulator.synthetic(128)
+    workload = simulator.synthetic(128, 1.0)
     simulator.write_vidur_requests(workload, tmp_path / "requests.csv")
     peer = VIDUR.run(
         "vidur_simulator.py",

@@ -121,9 +121,7 @@ def test_a_sweep_resumes_where_it_was_stopped(command: Command, tmp_path: Path) 
     assert again.status == 0
     assert again.err.count("complete, skipped") == 3
     assert folders(tmp_path / "out") == runs
-    rewritten = {
-        run for run in runs if (run / "manifest.json").stat().st_mtime_ns != before[run]
-    }
+    rewritten = {run for run in runs if (run / "manifest.json").stat().st_mtime_ns != before[run]}
     assert rewritten == {runs[0]}
 
 
@@ -202,9 +200,7 @@ def test_a_foreign_policy_takes_the_place_of_the_groups_choice(
     assert config.tolist() == [path, 2]
 
 
-def test_a_foreign_policy_sweeps_with_ours(
-    command: Command, foreign: Path, tmp_path: Path
-) -> None:
+def test_a_foreign_policy_sweeps_with_ours(command: Command, foreign: Path, tmp_path: Path) -> None:
     done = command("-m", "scheduler=fcfs,foreign_policies.Newest")
     assert done.status == 0, done.err
     schedulers = set(load(tmp_path / "out").summary["scheduler"])
@@ -226,9 +222,7 @@ def test_a_foreign_policy_becomes_an_option_by_its_entry_point(
     assert "stride=0" in command("scheduler=newest", "scheduler.stride=0").err
 
 
-def test_a_failed_job_lets_the_others_run(
-    command: Command, foreign: Path, tmp_path: Path
-) -> None:
+def test_a_failed_job_lets_the_others_run(command: Command, foreign: Path, tmp_path: Path) -> None:
     names = ",".join(f"foreign_policies.{name}" for name in ("Repeating", "Defective", "Newest"))
     done = command("-m", f"scheduler._target_={names}")
     assert done.status == 1
@@ -237,9 +231,7 @@ def test_a_failed_job_lets_the_others_run(
     assert len(folders(tmp_path / "out")) == 1
 
 
-def test_a_traceback_can_be_asked_for(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_traceback_can_be_asked_for(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     done = command("replicas=0")
     assert done.status == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def write(folder: Path, record: RunRecord, **changed: Any) -> None:
 
 
 def test_a_run_is_read_back_as_it_was_written(tmp_path: Path, record: RunRecord) -> None:
-    write(tmp_path / "sweep" / "a", record, overrides={"scheduler": "dfs_weight"}, hardware="H200")
+    write(tmp_path / "sweep" / "a", record, overrides={"scheduler": "dfs_weight"})
     run = testbed.load(tmp_path / "sweep" / "a")
     for frame, columns in ((run.requests, record.requests), (run.steps, record.steps)):
         assert list(frame) == ["run", *columns]
@@ -67,7 +68,7 @@ def test_a_run_is_read_back_as_it_was_written(tmp_path: Path, record: RunRecord)
     assert run.summary["tpot_p50_s"].dtype == np.float64
     manifest = json.loads((tmp_path / "sweep" / "a" / "manifest.json").read_text())
     assert manifest["wall_seconds"] == 2.5
-    assert manifest["hardware"] == "H200"
+    assert manifest["hardware"].endswith(f", {os.cpu_count()} cores")
     assert manifest["versions"]["numpy"] == np.__version__
     assert manifest["counters"]["num_pages"] == 10
     assert (tmp_path / "sweep" / "a" / "COMPLETE").read_text().strip() == config_hash(CONFIG)

@@ -70,6 +70,7 @@ def test_by_hand(record: RunRecord) -> None:
         "requests": 3,
         "finished": 2,
         "refused": 1,
+        "skipped_lines": 0,
         "preemptions": 1,
         "makespan_s": 7.0,
         "prompt_tokens": 40,

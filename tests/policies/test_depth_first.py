@@ -149,7 +149,7 @@ class Weighed(Audited):
         for sequence in view.waiting:
             own.setdefault(sequence.match_node, []).append(sequence)
         roots = list(view.cache.roots())
-        expected = self.postorder(roots, own) if roots else sorted(s.index for s in view.waiting)
+        expected = self.postorder(roots, own) if roots else [s.index for s in view.waiting]
         index_of = {s.id: s.index for s in view.waiting}
         assert [index_of[id] for id in order(self.policy, view)] == expected
         return self.policy.candidates(view)

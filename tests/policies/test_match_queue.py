@@ -15,6 +15,15 @@ def views(count: int) -> list[SequenceView]:
     return [SequenceView(Sequence(make_request(n, [1]), n)) for n in range(count)]
 
 
+def test_memory_is_bounded_by_who_waits_not_by_what_happened() -> None:
+    queue, known = MatchQueue(), views(10)
+    for turn in range(5000):
+        view = known[turn % 10]
+        view._sequence.num_matched_tokens = turn
+        queue.put(view)
+        assert len(queue._heap) <= 64 + 2 * 10 + 1
+
+
 Move = tuple[int, tuple[int, bool] | None]
 """A sequence's number, and (match, put last), or None to discard it."""
 puts = st.one_of(st.none(), st.tuples(st.integers(0, 3), st.booleans()))

@@ -127,8 +127,8 @@ def test_a_preempted_sequence_is_not_charged_again_and_goes_before_its_client_s_
     assert victim.num_preemptions == 1
     assert policy.counter("a") == 3 + 2 * 4
     assert policy.counter("b") == 3 + 2 * 3 + 2 + 2 * 2
-    finished = [row[3] for row in stepper.log.rows if row[2] == "finish"]
-    assert finished == [0, 1, 2]
+    admitted = [row[3] for row in stepper.log.rows if row[2] == "admit"]
+    assert admitted == [0, 1, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -162,9 +162,10 @@ def worlds(draw: st.DrawFn, replicas: int = 3) -> World:
         max_prefill_tokens=draw(st.sampled_from([page_size, 16384])),
         batching=draw(st.sampled_from(["mixed", "prefill_first"])),
         reserve=draw(st.sampled_from(["full", "full", "ratio", "peak"])),
-        reserve_ratio=0.3,
+        reserve_ratio=0.9,
         reserve_ratio_floor=0.05,
         reserve_decay_steps=5,
+        reserve_newcomer=draw(st.booleans()),
         victim=draw(st.sampled_from(["last_admitted", "fewest_generated"])),
         min_computed_tokens=draw(st.sampled_from([0, 1, 1])),
     )

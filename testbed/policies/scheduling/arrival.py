@@ -8,7 +8,8 @@ from testbed.core.policy import Proposals, SchedulingPolicy
 from testbed.core.views import SchedulerView
 
 OnMisfit = Literal["stop", "skip"]
-"""After a proposal that did not fit: end the pass (head-of-line blocking), or try the next one."""
+"""After a proposal that did not fit: end the pass (head-of-line blocking, as SGLang does), or try
+the next one, at a cost of O(waiting) for every pass that changes something while memory is full."""
 
 
 def check_on_misfit(on_misfit: str) -> None:
