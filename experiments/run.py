@@ -9,6 +9,7 @@ A user's mistake gives one line and exit status 2; HYDRA_FULL_ERROR=1 gives the 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -128,7 +129,8 @@ def run_one(config: DictConfig, wants_traceback: bool) -> int:
             config, resolve=True, enum_to_str=True, throw_on_missing=True
         )
         # Where a run lies does not change what it is.
-        del options["output"]
+        if not options.pop("output"):
+            raise ValueError("output='': the name of a folder is needed")
         if is_complete(folder, config_hash(options)):
             print(f"{label}: complete, skipped", file=sys.stderr)
             return 0
@@ -187,6 +189,8 @@ def check_options(config: DictConfig, path: str = "") -> None:
         node = None if OmegaConf.is_missing(config, key) else config[key]
         if isinstance(node, DictConfig):
             check_options(node, f"{name}.")
+        elif isinstance(node, float) and not math.isfinite(node):
+            raise ValueError(f"{name}={node}: a finite number is needed")
 
 
 def _shown(folder: Path) -> Path:

@@ -23,6 +23,16 @@ def lifetime_pages(sequence: Sequence, page_size: int) -> int:
     return -(-tokens // page_size)
 
 
+def choose_victim(running: Collection[Sequence], rule: str) -> Sequence:
+    """Who is preempted: the one admitted last, or the one that has generated least.
+
+    running: in admission order. Of the latter the one with the longest prompt goes, as in SGLang.
+    """
+    if rule == "last_admitted":
+        return list(running)[-1]
+    return min(running, key=lambda s: (s.num_generated_tokens, -s.num_prompt_tokens, -s.index))
+
+
 class Reserve(ABC):
     """Decides whether a newcomer fits; hears what the running sequences take and give back."""
 
@@ -147,7 +157,9 @@ class PeakReserve(Reserve):
 
     Memory peaks when a sequence finishes. When the one with r tokens to go does, everybody with at
     least r to go has grown by r: the pool must hold the largest of these sums. Counted in pages to
-    the token, where LightLLM's own formula is up to a step off.
+    the token, where LightLLM's own formula is up to a step off. It takes everybody to
+    decode in step from now on; a newcomer that is prefilled in chunks starts later, so that memory
+    can still run out. O(running^2) a decision.
     """
 
     def __init__(self, cache: PrefixCache, config: SchedulerConfig) -> None:

@@ -31,6 +31,8 @@ class CacheConfig:
 
     def __post_init__(self) -> None:
         _at_least(self, "num_pages", 1)
+        if self.num_pages >= 2**31:
+            raise ValueError(f"num_pages={self.num_pages}: less than 2**31 is needed")
         _at_least(self, "page_size", 1)
         _one_of(self, "kind", ("radix", "block_hash", "none"))
         _one_of(self, "granularity", ("page", "node"))
@@ -121,14 +123,16 @@ PRESETS: dict[str, dict[str, Any]] = {
 def with_preset(
     semantics: str, cache: CacheConfig, scheduler: SchedulerConfig
 ) -> tuple[CacheConfig, SchedulerConfig]:
-    """The two configs with the preset's switches set; sizes and limits are left as they are."""
+    """The two configs with the preset's switches set; the pool keeps its size in tokens."""
     if semantics not in PRESETS:
         raise ValueError(f"semantics={semantics!r}: one of {', '.join(PRESETS)} is needed")
     switches = PRESETS[semantics]
     in_cache = {f.name for f in fields(CacheConfig)} & switches.keys()
     in_scheduler = {f.name for f in fields(SchedulerConfig)} & switches.keys()
+    page_size = switches.get("page_size", cache.page_size)
+    num_pages = cache.num_pages * cache.page_size // page_size
     return (
-        replace(cache, **{name: switches[name] for name in in_cache}),
+        replace(cache, num_pages=num_pages, **{name: switches[name] for name in in_cache}),
         replace(scheduler, **{name: switches[name] for name in in_scheduler}),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from testbed.core.views import (
@@ -111,7 +111,8 @@ class EvictionPolicy(ABC):
     def priority(self, node: NodeView, now: int) -> Any:
         """The node's rank; the smallest goes first, ties by insertion order. `now` is a step.
 
-        May change when a hook below is called for the node, not with time alone.
+        May change when a hook below is called for the node, not with time alone, and not when an
+        eviction only shortens the leaf.
         """
 
     def on_insert(self, node: NodeView) -> None:
@@ -126,7 +127,7 @@ class EvictionPolicy(ABC):
     def on_evict(self, node: NodeView) -> None:
         """The node's last page leaves."""
 
-    def victims(self, view: CacheView, need: int) -> Iterator[NodeView] | None:
+    def victims(self, view: CacheView, need: int) -> Iterable[NodeView] | None:
         """Override to name victims directly: evictable leaves, until `need` pages are freed."""
         return None
 

@@ -30,7 +30,7 @@ class RadixCache(PrefixCache):
 
     granularity `page` evicts exactly what is short from the tail of leaves; `node` evicts whole
     leaves, as SGLang does. split_touch `sglang` also refreshes the unmatched lower half of a node
-    that an acquire splits (SGLang 0.5.23 touches a child before it splits it).
+    that is split (SGLang 0.5.23 touches a child before it splits it).
     """
 
     def __init__(
@@ -136,7 +136,11 @@ class RadixCache(PrefixCache):
             if child is None:
                 break
             end = self.tree.extend_match(child, tokens[:limit], depth)
-            node = child if end == child.end else self._split(child, end)
+            node = child
+            if end < child.end:
+                node = self._split(child, end)
+                if self._touch_lower:
+                    self._refresh_node(child)
             self._adopt(sequence, node)
             passed.append(node)
             depth = end
@@ -246,7 +250,9 @@ class RadixCache(PrefixCache):
     def _evict(self, need: int) -> list[Pages]:
         """Take at least `need` pages from evictable leaves, in the order in which they left."""
         evicted: list[Pages] = []
-        named = self._eviction.victims(self._view, need) if self._names_victims else None
+        named: Iterator[NodeView] | None = None
+        if self._names_victims:
+            named = iter(self._eviction.victims(self._view, need) or ())
         while need > 0:
             leaf = self._index.first() if named is None else self._named_victim(named, need)
             if leaf is None:

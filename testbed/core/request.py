@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,8 +59,10 @@ class Request:
             raise ValueError(
                 f"request {self.id}: max_new_tokens is {self.max_new_tokens}; at least 1 is needed"
             )
-        if not self.weight > 0:
+        if not 0 < self.weight < inf:
             raise ValueError(f"request {self.id}: weight is {self.weight}; it must be positive")
+        if not 0 <= self.arrival < inf:
+            raise ValueError(f"request {self.id}: arrival is {self.arrival}; seconds from 0 on")
 
 
 class State(Enum):

@@ -6,12 +6,12 @@ locked. Per step the driver calls schedule, executes the batch, and calls commit
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from heapq import heappop, heappush
 
 import numpy as np
 
-from testbed.core.admission import build_reserve, lifetime_pages
+from testbed.core.admission import build_reserve, choose_victim, lifetime_pages
 from testbed.core.batch import Batch, Prefill, StepResult, shape_of
 from testbed.core.cache_kinds import build_cache
 from testbed.core.config import CacheConfig, SchedulerConfig
@@ -67,7 +67,7 @@ class Scheduler:
         self.decoding = DecodeSet(cache.page_size)
         self.delayed: list[tuple[float, int, Sequence]] = []
         self._next_index = 0
-        # Whether the last pass refused for memory, and nothing since could change what a pass does.
+        # Whether the last pass ended in refusals, and nothing since could change what a pass does.
         self.settled = False
         self.policy = policy
         kind = type(policy)
@@ -178,7 +178,7 @@ class Scheduler:
         """Every decoding sequence with a page to write to, and their summed context lengths."""
         decoding, cache = self.decoding, self.cache
         while (need := decoding.num_due()) and need > cache.num_available_pages:
-            self._preempt(self._victim())
+            self._preempt(choose_victim(self.running, self.config.victim))
         due = decoding.take_due()
         if due:
             pages = cache.take(len(due))
@@ -210,8 +210,14 @@ class Scheduler:
     def _prefill(self, sequence: Sequence, count: int) -> Prefill:
         start = sequence.num_computed_tokens
         if self._switches.insert_at == "schedule":
-            self.cache.publish(sequence, sequence.tokens[: start + count])
+            self._publish(sequence, start + count)
         return Prefill(sequence, start, count)
+
+    def _publish(self, sequence: Sequence, end: int) -> None:
+        if not self._switches.cache_outputs:
+            # After a preemption, what was generated is prefilled too.
+            end = min(end, sequence.num_prompt_tokens)
+        self.cache.publish(sequence, sequence.tokens[:end])
 
     def _chunk(self, extend: int, budget: int) -> int:
         """How many of `extend` tokens fit the budget: all, or whole pages; 0 if none do."""
@@ -226,8 +232,10 @@ class Scheduler:
             for sequence in self.waiting:
                 self.cache.touch_match(sequence)
         proposed: set[int] = set()
-        short_of_budget = False
         proposals = self.policy.candidates(self._view)
+        if not isinstance(proposals, Iterator):
+            accepted = "a generator or an iterator is needed"
+            raise PolicyError(f"{self._name}.candidates returned {type(proposals)}; {accepted}")
         generator = proposals if isinstance(proposals, Generator) else None
         try:
             view = next(proposals)
@@ -239,7 +247,6 @@ class Scheduler:
                     budget -= count
                     if not self.waiting or len(self.running) >= self.config.max_running:
                         return
-                short_of_budget |= outcome is NO_BUDGET
                 view = next(proposals) if generator is None else generator.send(outcome)
         except StopIteration:
             pass
@@ -248,7 +255,7 @@ class Scheduler:
                 generator.close()
             for row in rows:
                 self.waiting.unlink(row.sequence)
-        self.settled = self._passes_repeat and not short_of_budget
+        self.settled = self._passes_repeat
 
     def _proposed(self, view: SequenceView, proposed: set[int]) -> Sequence:
         if not isinstance(view, SequenceView):
@@ -318,7 +325,7 @@ class Scheduler:
         for sequence, start, count in batch.prefills:
             sequence.num_joined_computed = start + count
             if self._switches.insert_at == "commit":
-                self.cache.publish(sequence, sequence.tokens[: start + count])
+                self._publish(sequence, start + count)
             if start + count == len(sequence.tokens):
                 sequence.num_joined_generated += 1
                 sequence.span_start = self.step
@@ -374,15 +381,6 @@ class Scheduler:
             sequence.span_start = -1
 
     # ---- preemption
-
-    def _victim(self) -> Sequence:
-        if self.config.victim == "last_admitted":
-            return next(reversed(self.running))
-        # Fewest generated, longest prompt first, as SGLang retracts.
-        return min(
-            self.running,
-            key=lambda s: (s.num_generated_tokens, -s.num_prompt_tokens, -s.index),
-        )
 
     def _preempt(self, sequence: Sequence) -> None:
         if self.log is not None:

@@ -28,8 +28,6 @@ class WaitingQueue:
             following = sequence.queue_next
             if sequence.state is State.WAITING:
                 yield sequence
-                if sequence.state is State.WAITING:
-                    following = sequence.queue_next
             sequence = following
 
     def append(self, sequence: Sequence) -> None:

@@ -114,7 +114,9 @@ def run_bounds(
 
     The sharing bound treats all replicas as one cache. The clairvoyant bound is the sum over
     replicas, each with its own pool and the order in which it admitted; requests of one step count
-    in order of their first token, then of arrival. min_computed_tokens, cache_outputs: as the run
+    in order of their first token, then of arrival. It bounds runs with reserve=full and
+    insert_at=commit: serial service holds every output in full, so that overcommitted memory, and
+    sharing within a step, can hit a little more. min_computed_tokens, cache_outputs: as the run
     was configured. Raises ValueError if a served request is missing from `requests`.
     """
     columns = record.requests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -64,8 +65,12 @@ def config_hash(config: Mapping[str, Any]) -> str:
 def is_complete(folder: str | Path, expected_hash: str) -> bool:
     """Whether the folder holds a complete run of this config.
 
-    Raises ResultsError if it holds a complete run of another one.
+    Raises ResultsError if it holds a complete run of another one, or anything that is no run.
     """
+    present = Path(folder).iterdir() if Path(folder).exists() else ()
+    foreign = sorted(path.name for path in present if path.name not in RUN_FILES)
+    if foreign:
+        raise ResultsError(f"{folder} holds {foreign[0]!r}, which is no part of a run")
     marker = Path(folder) / COMPLETE
     if not marker.is_file():
         return False
@@ -92,16 +97,12 @@ def write_run(
     """Write one run; afterwards the folder is complete, and before that it does not exist.
 
     config: resolved, of plain values. overrides: by name what was set for this run; testbed.load
-    makes columns of them. A run of the same config is replaced. Raises ResultsError if the folder
-    holds anything else; the leftovers of a killed writer are removed.
+    makes columns of them. A complete run of the same config is kept. Raises ResultsError if the
+    folder holds anything else; the leftovers of killed writers are removed.
     """
     folder = Path(folder)
     digest = config_hash(config)
     is_complete(folder, digest)
-    present = folder.iterdir() if folder.exists() else ()
-    foreign = sorted(path.name for path in present if path.name not in RUN_FILES)
-    if foreign:
-        raise ResultsError(f"{folder} holds {foreign[0]!r}, which is no part of a run")
     manifest = {
         "config_hash": digest,
         "overrides": dict(overrides or {}),
@@ -114,9 +115,13 @@ def write_run(
         "hardware": _hardware(),
         "versions": _versions(),
     }
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # The name of a killed writer's folder says that it is dead; nobody else writes into ours.
+    for left_over in folder.parent.glob(f".{folder.name}.*.partial"):
+        if not _is_running(left_over.name.split(".")[-2]):
+            shutil.rmtree(left_over, ignore_errors=True)
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    partial.mkdir()
     try:
         (partial / "config.yaml").write_text(yaml.safe_dump(dict(config), sort_keys=False))
         _write_json(partial / "manifest.json", manifest)
@@ -131,11 +136,7 @@ def write_run(
         (partial / COMPLETE).write_text(digest + "\n")
         _sync(partial / COMPLETE)
         _sync(partial)
-        if folder.exists():
-            # Without its marker, what is left of the old run counts for nothing if we stop here.
-            (folder / COMPLETE).unlink(missing_ok=True)
-            shutil.rmtree(folder)
-        partial.rename(folder)
+        _move_into_place(partial, folder, digest)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -184,6 +185,31 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _move_into_place(partial: Path, folder: Path, digest: str) -> None:
+    """Make the written run the folder, unless another writer of the same run came first."""
+    while True:
+        try:
+            partial.rename(folder)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        if is_complete(folder, digest):
+            shutil.rmtree(partial)
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError):
+        pass
+    return True
 
 
 def _hardware() -> str:

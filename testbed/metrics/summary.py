@@ -25,6 +25,9 @@ MAX_GAP_CLIENTS = 2000
 """With more clients the pairwise gap is left out: it takes memory for every pair."""
 STATISTICS: dict[str, float | None] = {"mean": None, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 
+MAX_JAIN_WINDOWS = 2000
+"""Bounds the work for traffic that lasts for days."""
+
 SUMMARY_COLUMNS: dict[str, str] = {
     "requests": "requests that finished or were refused",
     "finished": "requests that produced all their tokens",
@@ -97,6 +100,7 @@ def summarize(record: RunRecord, bounds: RunBounds | None = None) -> dict[str, f
         if len(np.unique(requests["client"])) <= MAX_GAP_CLIENTS
         else [math.nan, math.nan]
     )
+    window_s = max(min(60.0, makespan_s / 10), makespan_s / MAX_JAIN_WINDOWS)
     values: dict[str, float] = {
         "requests": len(requests["request"]),
         "finished": finished,
@@ -118,7 +122,7 @@ def summarize(record: RunRecord, bounds: RunBounds | None = None) -> dict[str, f
         "evicted_tokens": int(record.steps["evicted_pages"].sum()) * page_size,
         "max_service_gap": gaps[0],
         "max_extended_service_gap": gaps[1],
-        "jain_index": mean_jain_index(record, TOTAL, window_s=min(60.0, makespan_s / 10)),
+        "jain_index": mean_jain_index(record, TOTAL, window_s),
         **totals,
         **_latencies(record),
         **_occupancy(record),

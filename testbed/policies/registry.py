@@ -1,5 +1,5 @@
-"""Policies by name: those that ship with the testbed, and those of the entry point group
-`testbed.policies`, and any class as `package.module:Class`."""
+"""Policies by name: those that ship with the testbed, those of the entry point group
+`testbed.policies` (a name that ships wins), and any class as `package.module:Class`."""
 
 from __future__ import annotations
 
@@ -81,15 +81,18 @@ def create(kind: Kind, name: str, **parameters: Any) -> Any:
     """A new policy; ValueError names a parameter that the class does not take or accept."""
     policy = find(kind, name)
     accepted = signature(policy).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for parameter in parameters:
-        if parameter not in accepted:
+        if parameter not in accepted and not takes_any:
             listed = ", ".join(accepted) or "no parameters"
             raise ValueError(f"{kind} policy {name}: no parameter {parameter!r}; it takes {listed}")
     return policy(**parameters)
 
 
 def _foreign() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    built_in = {name for named in BUILT_IN.values() for name in named}
+    points = entry_points(group=ENTRY_POINT_GROUP)
+    return {point.name: point for point in points if point.name not in built_in}
 
 
 def _load(path: str) -> Any:

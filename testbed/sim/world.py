@@ -12,7 +12,7 @@ import simpy
 
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.decisions import DecisionLog
-from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
+from testbed.core.policy import EvictionPolicy, PolicyError, RoutingPolicy, SchedulingPolicy
 from testbed.core.recorder import Recorder
 from testbed.core.records import REQUEST_COLUMNS, Columns, RunRecord, columns_of
 from testbed.core.request import Request, Sequence
@@ -81,9 +81,9 @@ def simulate(
                     f"request {request.id}: arrival {request.arrival} is before the one ahead of it"
                 )
             chosen = routing.choose(RequestView(request), sights, clock.now)
-            if not 0 <= chosen < replicas:
+            if type(chosen) is not int or not 0 <= chosen < replicas:
                 name = type(routing).__name__
-                raise ValueError(f"{name} chose replica {chosen}; 0 to {replicas - 1} exist")
+                raise PolicyError(f"{name} chose replica {chosen!r}; 0 to {replicas - 1} exist")
             arrived += 1
             fleet[chosen].submit(request)
 

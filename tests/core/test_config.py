@@ -61,16 +61,17 @@ def test_whole_prompts_may_be_longer_than_a_step_s_budget() -> None:
     Scheduler(CacheConfig(10), config, Fcfs(), Lru())
 
 
-def test_presets_set_switches_and_leave_sizes() -> None:
+def test_presets_set_switches_and_keep_the_pool_in_tokens() -> None:
     cache = CacheConfig(num_pages=77, page_size=32, touch_on_peek=True, cache_outputs=False)
     scheduler = SchedulerConfig(max_running=9, chunk_size=512, reserve="peak")
     assert with_preset("ideal", cache, scheduler) == (cache, scheduler)
     sglang_cache, sglang = with_preset("sglang", cache, scheduler)
-    assert (sglang_cache.num_pages, sglang_cache.page_size) == (77, 1)
+    assert (sglang_cache.num_pages, sglang_cache.page_size) == (77 * 32, 1)
     assert (sglang_cache.granularity, sglang_cache.split_touch) == ("node", "sglang")
     assert (sglang.max_running, sglang.batching, sglang.reserve) == (9, "prefill_first", "ratio")
     assert sglang.victim == "fewest_generated"
     vllm_cache, vllm = with_preset("vllm", cache, scheduler)
+    assert (vllm_cache.num_pages, vllm_cache.page_size) == (77 * 2, 16)
     assert (vllm_cache.kind, vllm_cache.insert_at) == ("block_hash", "schedule")
     assert (vllm.batching, vllm.chunk_size, vllm.victim) == ("mixed", 512, "last_admitted")
 

@@ -235,7 +235,9 @@ def test_a_peek_changes_nothing() -> None:
     driver.serve([5, 6, 7, 8])
     driver.tick()
     assert driver.peek(1, 2, 9) == 2
+    assert driver.peek(1, 2, namespace="unheard of") == 0
     assert edges(driver) == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert len(list(driver.cache.roots())) == 1
     driver.evict(4)
     assert (driver.peek(1, 2, 3, 4), driver.peek(5, 6, 7, 8)) == (0, 4)
 

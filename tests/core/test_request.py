@@ -25,6 +25,9 @@ def test_the_declared_limit_defaults_to_the_scripted_length() -> None:
         ({"output": None, "max_new_tokens": -1}, "request 3: max_new_tokens is -1"),
         ({"weight": 0.0}, "request 3: weight is 0.0"),
         ({"weight": float("nan")}, "request 3: weight is nan"),
+        ({"weight": float("inf")}, "request 3: weight is inf"),
+        ({"arrival": -1.0}, "request 3: arrival is -1.0"),
+        ({"arrival": float("nan")}, "request 3: arrival is nan"),
     ],
 )
 def test_a_request_that_could_never_run_is_an_error(fields: dict[str, Any], message: str) -> None:

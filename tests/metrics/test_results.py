@@ -88,7 +88,7 @@ def test_the_hash_ignores_the_order_of_keys_only() -> None:
     assert config_hash({"a": 1}) != config_hash({"a": 2})
 
 
-def test_a_complete_run_is_skipped_replaced_or_refused(tmp_path: Path, record: RunRecord) -> None:
+def test_a_complete_run_is_kept_or_refused(tmp_path: Path, record: RunRecord) -> None:
     folder = tmp_path / "a"
     assert not is_complete(folder, config_hash(CONFIG))
     write(folder, record)
@@ -100,7 +100,21 @@ def test_a_complete_run_is_skipped_replaced_or_refused(tmp_path: Path, record: R
         write(folder, record, config=other)
     assert load(folder).summary.loc[0, "hit_rate"] == 0.5
     write(folder, record, summary={"hit_rate": 0.75})
-    assert load(folder).summary.loc[0, "hit_rate"] == 0.75
+    assert load(folder).summary.loc[0, "hit_rate"] == 0.5
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_only_the_leftovers_of_writers_that_died_are_removed(
+    tmp_path: Path, record: RunRecord
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead = tmp_path / f".a.{ended.pid}.partial"
+    alive = tmp_path / f".a.{os.getppid()}.partial"
+    dead.mkdir()
+    alive.mkdir()
+    write(tmp_path / "a", record)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [alive.name, "a"]
 
 
 def test_a_folder_with_other_files_is_not_touched(tmp_path: Path, record: RunRecord) -> None:
@@ -114,8 +128,9 @@ def test_an_empty_folder_and_the_leftovers_of_killed_runs_are_replaced(
     tmp_path: Path, record: RunRecord
 ) -> None:
     (tmp_path / "a").mkdir()
-    (tmp_path / ".a.partial").mkdir()
-    (tmp_path / ".a.partial" / "COMPLETE").write_text("half a run")
+    left_over = tmp_path / f".a.{2**31 - 1}.partial"
+    left_over.mkdir()
+    (left_over / "COMPLETE").write_text("half a run")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "requests.parquet").write_text("half a table")
     with pytest.raises(ResultsError, match="no complete run in it"):
@@ -145,7 +160,7 @@ def test_the_marker_is_the_last_file_written(
     synced: list[str] = []
     monkeypatch.setattr(results, "_sync", lambda path: synced.append(path.name))
     write(tmp_path / "a", record)
-    assert synced[-3:] == ["COMPLETE", ".a.partial", tmp_path.name]
+    assert synced[-3:] == ["COMPLETE", f".a.{os.getpid()}.partial", tmp_path.name]
     assert set(synced[:-3]) == set(results.RUN_FILES) - {"COMPLETE"}
 
 

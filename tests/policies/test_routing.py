@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.core.request import Request
+from testbed.core.views import RequestView
 from testbed.policies.routing.load import LeastLoaded, RoundRobin
 from tests.core.building import make_request
 
-REQUEST = make_request(0, [1])
+REQUEST = RequestView(make_request(0, [1]))
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Shown:
     num_waiting: int = 0
     num_running: int = 0
 
-    def peek(self, request: Request) -> int:
+    def peek(self, request: RequestView) -> int:
         raise AssertionError("a router by load does not look at the cache")
 
 

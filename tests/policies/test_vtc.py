@@ -134,7 +134,10 @@ def test_a_preempted_sequence_is_not_charged_again_and_goes_before_its_client_s_
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"prompt_weight": -1.0}, "prompt_weight=-1.0, output_weight=2.0: numbers of at least 0"),
+        (
+            {"prompt_weight": -1.0},
+            "prompt_weight=-1.0, output_weight=2.0: finite numbers of at least 0",
+        ),
         ({"output_weight": -0.5}, "prompt_weight=1.0, output_weight=-0.5"),
         ({"rule": "x"}, "rule='x': paper or artifact is needed"),
     ],

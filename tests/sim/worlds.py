@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,7 +13,9 @@ from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
 from testbed.core.records import RunRecord
 from testbed.core.request import Request
+from testbed.core.views import ReplicaView, RequestView
 from testbed.policies import registry
+from testbed.policies.eviction.recency import Lru
 from testbed.policies.routing.load import RoundRobin
 from testbed.policies.scheduling.arrival import Fcfs
 from testbed.sim.hardware import get_accelerator, get_efficiency, get_model
@@ -46,12 +48,12 @@ EVICTION: dict[str, Callable[[], EvictionPolicy]] = {
 class Affinity(RoutingPolicy):
     """The replica with the longest match, then the fewest sequences: looks at everything shown."""
 
-    def choose(self, request: Request, replicas: tuple[Any, ...], now: float) -> int:
-        best = min(
-            replicas, key=lambda r: (-r.peek(request), r.num_waiting + r.num_running, r.index)
-        )
-        index: int = best.index
-        return index
+    def choose(self, request: RequestView, replicas: tuple[ReplicaView, ...], now: float) -> int:
+        def rank(replica: ReplicaView) -> tuple[int, int, int]:
+            load = replica.num_waiting + replica.num_running
+            return -replica.peek(request), load, replica.index
+
+        return min(replicas, key=rank).index
 
 
 ROUTING: dict[str, Callable[[], RoutingPolicy]] = {
@@ -192,3 +194,24 @@ def same(first: RunRecord, second: RunRecord) -> str:
             if ours[name].tolist() != theirs[name].tolist():
                 return f"{table}.{name}: {ours[name].tolist()} and {theirs[name].tolist()}"
     return ""
+
+
+def plain_run(requests: Iterable[Request], **changes: Any) -> RunRecord:
+    """A second a token on one replica of 100 pages of a token, first come, first served."""
+    arguments: dict[str, Any] = {
+        "cache": CacheConfig(100, 1),
+        "scheduler": SchedulerConfig(),
+        "policy": Fcfs,
+        "eviction": Lru,
+        "latency": FixedLatency(1.0),
+        "routing": RoundRobin(),
+    }
+    return simulate(requests, **{**arguments, **changes})
+
+
+def table(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a recorded table, by column name."""
+    return [
+        dict(zip(columns, row, strict=True))
+        for row in zip(*(values.tolist() for values in columns.values()), strict=True)
+    ]

@@ -100,10 +100,14 @@ class DfsWeight(SchedulingPolicy):
     def candidates(self, view: SchedulerView) -> Proposals:
         """The cached tree in post-order, heavier children first."""
         roots = list(view.cache.roots())
+        passed: set[int] = set()
         for queue in self._postorder(roots):
             if not self._stop:
+                # An eviction meanwhile may move who was passed over to a node still ahead.
                 for sequence in queue.in_order():
-                    yield sequence
+                    if sequence.index not in passed:
+                        passed.add(sequence.index)
+                        yield sequence
                 continue
             while (best := queue.first()) is not None:
                 if not (yield best.sequence):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush, heapreplace
+from math import isfinite
 from typing import Literal
 
 from testbed.core.policy import Proposals, SchedulingPolicy
@@ -32,8 +33,8 @@ class Vtc(SchedulingPolicy):
     weight per output token; inside a client, arrival order. A client that returns to the queue is
     lifted to the smallest counter of the queued clients, so that idling earns no credit; if nobody
     is queued, rule `paper` lifts it to the counter of the client that left the queue last, rule
-    `artifact` (the authors' code) does not lift it. Stops at the first misfit, as both do. Two
-    backlogged clients' service differs by at most
+    `artifact` (the authors' code) does not lift it. Stops at the first misfit, as both do. With
+    prompt_weight <= output_weight, two backlogged clients' service differs by at most
     2 * max(prompt_weight * longest prompt, output_weight * batch tokens).
     """
 
@@ -43,10 +44,10 @@ class Vtc(SchedulingPolicy):
         output_weight: float = 2.0,
         rule: Literal["paper", "artifact"] = "paper",
     ) -> None:
-        if prompt_weight < 0 or output_weight < 0:
+        if not (isfinite(prompt_weight + output_weight) and min(prompt_weight, output_weight) >= 0):
             raise ValueError(
                 f"prompt_weight={prompt_weight}, output_weight={output_weight}: "
-                "numbers of at least 0 are needed"
+                "finite numbers of at least 0 are needed"
             )
         if rule not in ("paper", "artifact"):
             raise ValueError(f"rule={rule!r}: paper or artifact is needed")
@@ -141,8 +142,9 @@ class Dlpm(SchedulingPolicy):
     Each client has a deficit, 0 at first. The longest match (ties by arrival) of a client with a
     positive deficit goes next and is charged extend_weight * uncached tokens at once and
     output_weight per output token: what the cache saves is free. When no waiting client has credit,
-    every known client with a deficit of 0 or less gets `quantum`. A large quantum is LPM, a small
-    one is as fair as VTC: two backlogged clients' extended service differs by at most
+    every known client with a deficit of 0 or less gets `quantum`. A large quantum approaches LPM
+    (but a newcomer waits until the others' credit is spent), a small one VTC: two backlogged
+    clients' extended service differs by at most
     2 * (quantum + extend_weight * longest prompt + output_weight * batch tokens).
     """
 
