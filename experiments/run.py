@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from experiments.job import run_job
 from experiments.progress import ProgressBar
 from testbed.metrics.results import ResultsError, config_hash, is_complete
 from testbed.policies import PolicyError, registry
+from testbed.workloads import find_data_file
 
 CONF = Path(__file__).resolve().parent / "conf"
 FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -131,6 +133,7 @@ def run_one(config: DictConfig, wants_traceback: bool) -> int:
         # Where a run lies does not change what it is.
         if not options.pop("output"):
             raise ValueError("output='': the name of a folder is needed")
+        options["inputs"] = digests(options)
         if is_complete(folder, config_hash(options)):
             print(f"{label}: complete, skipped", file=sys.stderr)
             return 0
@@ -191,6 +194,22 @@ def check_options(config: DictConfig, path: str = "") -> None:
             check_options(node, f"{name}.")
         elif isinstance(node, float) and not math.isfinite(node):
             raise ValueError(f"{name}={node}: a finite number is needed")
+
+
+def digests(options: Mapping[str, Any]) -> dict[str, str]:
+    """SHA-256 of what a run reads besides its options: a trace, the source of foreign policies.
+
+    They are part of the config, so that a run is not taken for complete after one was edited.
+    """
+    files: dict[str, Path] = {}
+    if isinstance(options["workload"].get("path"), str):
+        files["workload"] = find_data_file(options["workload"]["path"])
+    for group in POLICY_GROUPS:
+        module = options[group]["_target_"].rpartition(".")[0]
+        source = getattr(import_module(module), "__file__", None)
+        if source is not None and not module.startswith("testbed."):
+            files[group] = Path(source)
+    return {name: sha256(path.read_bytes()).hexdigest()[:16] for name, path in files.items()}
 
 
 def _shown(folder: Path) -> Path:
