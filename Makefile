@@ -5,13 +5,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check slow
+# The engine has an environment of its own: torch is many times the size of everything else.
+ENGINE := .venv-engine
+TORCH ?= torch==2.13.0
+
+.PHONY: demo test test-engine check slow
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto
+
+test-engine: $(ENGINE)/.installed
+	$(ENGINE)/bin/python -m pytest tests/engine tests/kernels
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -24,6 +31,12 @@ slow: $(VENV)/.installed-dev
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
+	touch $@
+
+$(ENGINE)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(ENGINE)
+	$(ENGINE)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(ENGINE)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[engine,dev]"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

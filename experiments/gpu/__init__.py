@@ -1,0 +1,1 @@
+"""Measurements that need a GPU: `python -m experiments.gpu`; see __main__."""

@@ -1,0 +1,69 @@
+"""Which launch is fastest among those that compile without spilling; for the committed table.
+
+Prints, and never changes, testbed_kernels.launch: a table that tunes itself would make two runs
+differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from experiments.gpu.inputs import LLAMA_1B, LLAMA_8B, Heads, Inputs, make_inputs
+from experiments.gpu.kernels import decode_seconds, prefill_seconds
+from testbed_kernels.launch import DECODE, PREFILL, Launch, launch_for
+
+DECODE_CANDIDATES = tuple(
+    Launch(16, block_n, num_warps, num_stages)
+    for block_n in (64, 128)
+    for num_warps in (4, 8)
+    for num_stages in (3, 5)
+)
+SPLITS = (1, 2, 4, 8)
+PREFILL_CANDIDATES = (
+    Launch(64, 64, 4, 3),
+    Launch(128, 64, 4, 3),
+    Launch(128, 64, 8, 2),
+    Launch(128, 64, 8, 3),
+    Launch(128, 128, 8, 3),
+)
+HEADS = (LLAMA_8B, LLAMA_1B)
+
+
+def rank(
+    name: str, committed: Launch, candidates: tuple[Launch, ...], measure: Callable[[Launch], float]
+) -> list[dict[str, Any]]:
+    """Every candidate and the committed launch, fastest first."""
+    timed = {launch: measure(launch) for launch in (committed, *candidates)}
+    rows = []
+    for launch, seconds in sorted(timed.items(), key=lambda item: item[1]):
+        note = "  committed" if launch == committed else ""
+        print(f"{name} {tuple(launch)}: {seconds * 1e6:.1f} us{note}")
+        rows.append({"launch": launch, "seconds": seconds, "committed": launch == committed})
+    return rows
+
+
+def decode_rows(heads: Heads, inputs: Inputs) -> dict[str, Any]:
+    """Launches at the chosen number of parts, then numbers of parts at the committed launch."""
+    committed = launch_for(DECODE, inputs.query)
+    name = f"decode head_dim {heads.dim}"
+    by_launch = rank(name, committed, DECODE_CANDIDATES, lambda x: decode_seconds(inputs, x))
+    by_splits = {splits: decode_seconds(inputs, splits=splits) for splits in SPLITS}
+    for splits, seconds in by_splits.items():
+        print(f"{name} in {splits} parts: {seconds * 1e6:.1f} us")
+    return {"head_dim": heads.dim, "launches": by_launch, "splits": by_splits}
+
+
+def prefill_rows(heads: Heads, inputs: Inputs) -> dict[str, Any]:
+    """Launches for one prompt."""
+    committed = launch_for(PREFILL, inputs.query)
+    name = f"prefill head_dim {heads.dim}"
+    by_launch = rank(name, committed, PREFILL_CANDIDATES, lambda x: prefill_seconds(inputs, x))
+    return {"head_dim": heads.dim, "launches": by_launch}
+
+
+def run() -> dict[str, Any]:
+    """Both kernels at the head widths of Llama 8B and 1B, in bf16."""
+    decodes = [decode_rows(heads, make_inputs([(1, 4096)] * 64, heads)) for heads in HEADS]
+    prefills = [prefill_rows(heads, make_inputs([(8192, 8192)], heads)) for heads in HEADS]
+    return {"decode": decodes, "prefill": prefills}

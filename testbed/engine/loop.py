@@ -1,0 +1,243 @@
+"""The wall-clock loop: requests arrive, the scheduler decides, the model runs.
+
+One iteration is one step. All that happens at a step's end happens at one instant: the requests
+that arrived meanwhile are added, the step is committed, the next one is scheduled, in this order,
+which is the simulator's. So the instants and tokens that are written down here suffice to replay
+the run, decision by decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from time import perf_counter, sleep
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from testbed.core.batch import Batch, BatchShape, StepResult
+from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.decisions import DecisionLog
+from testbed.core.policy import EvictionPolicy, SchedulingPolicy
+from testbed.core.recorder import Recorder
+from testbed.core.records import REQUEST_COLUMNS, Column, Columns, RunRecord, columns_of
+from testbed.core.request import EMPTY_TOKENS, Request, Sequence, State, Tokens
+from testbed.core.scheduler import Scheduler
+from testbed.engine.executor import StepParts
+
+ADDED_COLUMNS: dict[str, Column] = {
+    "request": Column("int64", "the request's id"),
+    "added_s": Column("float64", "when it joined the queue: the first step boundary after arrival"),
+}
+
+MEASURED_COLUMNS: dict[str, Column] = {
+    "step": Column("int64", "step number, from 1"),
+    "seconds": Column("float64", "from this step's boundary to the next, overheads included"),
+    "prepare_s": Column("float64", "from the batch to tensors on the device"),
+    "forward_s": Column("float64", "the model, up to the logits"),
+    "sample_s": Column("float64", "from logits to tokens"),
+    **{name: Column("int64", "see BatchShape") for name in BatchShape._fields},
+}
+
+
+class StepExecutor(Protocol):
+    """What the loop needs of an executor besides running a batch."""
+
+    parts: StepParts
+
+    def execute(self, batch: Batch) -> StepResult:
+        """Run one step."""
+        ...
+
+    def refusal(self, request: Request) -> str | None:
+        """Why the request cannot be served; None if it can."""
+        ...
+
+    def check_cache(self, cache: CacheConfig) -> None:
+        """ValueError unless every page of such a cache can be used."""
+        ...
+
+
+class EngineRun(NamedTuple):
+    """Everything that happened, and what a replay needs.
+
+    added: by ADDED_COLUMNS, in order. measured: by MEASURED_COLUMNS. tokens: int32, sampled in all
+    steps in row order, measured["logit_rows"] of them in each. outputs: int32 by request id.
+    """
+
+    record: RunRecord
+    log: DecisionLog
+    added: Columns
+    measured: Columns
+    tokens: Tokens
+    outputs: dict[int, Tokens]
+
+
+class RunFailed(Exception):
+    """A run ended by an error; `partial` is what was done before it."""
+
+    def __init__(self, message: str, partial: EngineRun) -> None:
+        super().__init__(message)
+        self.partial = partial
+
+
+class WallClock:
+    """Seconds since it was made; with skip_idle, time spent waiting is skipped instead."""
+
+    def __init__(self, skip_idle: bool) -> None:
+        self._skip_idle = skip_idle
+        self._origin = perf_counter()
+
+    def now(self) -> float:
+        """The time, skipped time included."""
+        return perf_counter() - self._origin
+
+    def wait_until(self, instant: float) -> None:
+        """Let the time pass up to `instant`; at once if that is over."""
+        remaining = instant - self.now()
+        if remaining <= 0:
+            return
+        if self._skip_idle:
+            self._origin -= remaining
+        else:
+            sleep(remaining)
+
+
+def serve(
+    requests: Iterable[Request],
+    *,
+    executor: StepExecutor,
+    cache: CacheConfig,
+    scheduler: SchedulerConfig,
+    policy: SchedulingPolicy,
+    eviction: EvictionPolicy,
+    skip_idle: bool = True,
+    progress: Callable[[int], None] | None = None,
+) -> EngineRun:
+    """Serve the requests, which come in arrival order, on one replica.
+
+    A request that the executor cannot serve is refused alone. progress: told after each request
+    that leaves, how many have. skip_idle: do not wait for arrivals while nothing runs.
+
+    Raises ValueError for configs that the executor cannot run; RunFailed, with all that was done
+    before, if a step or a policy raises.
+    """
+    executor.check_cache(cache)
+    if scheduler.min_computed_tokens < 1:
+        raise ValueError("min_computed_tokens=0: a model has to compute a token for its logits")
+    log = DecisionLog()
+    run = _Run(executor, Scheduler(cache, scheduler, policy, eviction, log), log, cache, progress)
+    try:
+        run.serve(requests, WallClock(skip_idle))
+    except Exception as error:
+        step = run.scheduler.step
+        raise RunFailed(f"step {step}: {type(error).__name__}: {error}", run.result()) from error
+    return run.result()
+
+
+class _Run:
+    """The state of one run."""
+
+    def __init__(
+        self,
+        executor: StepExecutor,
+        scheduler: Scheduler,
+        log: DecisionLog,
+        cache: CacheConfig,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self.scheduler = scheduler
+        self._executor = executor
+        self._log = log
+        self._cache = cache
+        self._progress = progress
+        self._recorder = Recorder(0, scheduler)
+        self._added: list[tuple[int, float]] = []
+        self._measured: list[tuple[Any, ...]] = []
+        self._tokens: list[Tokens] = [EMPTY_TOKENS]
+        self._outputs: dict[int, Tokens] = {}
+        self._num_left = 0
+
+    def serve(self, requests: Iterable[Request], clock: WallClock) -> None:
+        """Until no request is left."""
+        arrivals = iter(requests)
+        upcoming = next(arrivals, None)
+        scheduler = self.scheduler
+        now = 0.0
+        flight: tuple[Batch, StepResult] | None = None
+        while True:
+            while upcoming is not None and upcoming.arrival <= now:
+                self._add(upcoming, now)
+                upcoming = next(arrivals, None)
+            if flight is not None:
+                self._leave(scheduler.commit(*flight, now))
+            batch = scheduler.schedule(now)
+            self._turn_away()
+            if batch is not None:
+                flight = batch, self._executor.execute(batch)
+                # The simulator computes a step's end by the same sum, so a replay's instants are
+                # these to the bit.
+                seconds = clock.now() - now
+                self._book(*flight, now, seconds)
+                now += seconds
+                continue
+            flight = None
+            release = scheduler.next_release
+            if upcoming is not None and (release is None or upcoming.arrival <= release):
+                release = upcoming.arrival
+            if release is None:
+                return
+            clock.wait_until(release)
+            # Waking late is part of the next step's seconds.
+            now = release
+
+    def result(self) -> EngineRun:
+        """What happened so far."""
+        record = RunRecord(
+            requests=columns_of(self._recorder.requests(), REQUEST_COLUMNS),
+            steps=self._recorder.steps(),
+            decisions=self._log.columns(),
+            counters={
+                "num_pages": self._cache.num_pages,
+                "page_size": self._cache.page_size,
+                "replicas": 1,
+            },
+        )
+        return EngineRun(
+            record,
+            self._log,
+            columns_of(self._added, ADDED_COLUMNS),
+            columns_of(self._measured, MEASURED_COLUMNS),
+            np.concatenate(self._tokens),
+            self._outputs,
+        )
+
+    def _add(self, request: Request, now: float) -> None:
+        reason = self._executor.refusal(request)
+        if reason is not None:
+            refused = Sequence(request, -1)
+            refused.state, refused.refusal = State.REFUSED, reason
+            self._leave([refused])
+            return
+        self._added.append((request.id, now))
+        sequence = self.scheduler.add(request, now)
+        sequence.routed_match_tokens = sequence.num_matched_tokens
+        self._turn_away()
+
+    def _turn_away(self) -> None:
+        self._leave(self.scheduler.refused)
+        self.scheduler.refused.clear()
+
+    def _leave(self, sequences: list[Sequence]) -> None:
+        for sequence in sequences:
+            self._recorder.left(sequence)
+            if sequence.state is State.FINISHED:
+                self._outputs[sequence.request.id] = sequence.output_tokens()
+            self._num_left += 1
+            if self._progress is not None:
+                self._progress(self._num_left)
+
+    def _book(self, batch: Batch, result: StepResult, start: float, seconds: float) -> None:
+        self._recorder.step(batch, start, start + seconds)
+        assert result.tokens is not None
+        self._tokens.append(result.tokens)
+        self._measured.append((batch.step, seconds, *self._executor.parts, *batch.shape))

@@ -1,0 +1,55 @@
+"""Which decoding sequences read the same leading pages, found in their page tables.
+
+A page id stands twice in a step's page tables only if the cache shares it, so equal columns of the
+tables are the tree's common nodes, whatever kind of cache keeps them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+
+
+class SharedSegment(NamedTuple):
+    """Pages first..last - 1 of the tables of `rows` (ascending, at least two) are the same."""
+
+    first: int
+    last: int
+    rows: Indices
+
+
+def shared_segments(
+    tables: npt.NDArray[np.int32], lengths: Indices, min_saved_pages: int
+) -> tuple[list[SharedSegment], Indices]:
+    """The segments worth reading once, and for each row the first page that it reads alone.
+
+    tables: [rows, columns], row i filled up to lengths[i]. A segment of p pages shared by m rows is
+    worth it if (m - 1) * p >= min_saved_pages; a shorter one counts with the longer ones below it.
+    The segments of one row are adjacent and start at page 0.
+    """
+    segments: list[SharedSegment] = []
+    alone = np.zeros(len(tables), dtype=np.int64)
+    open_groups = [(np.arange(len(tables)), 0, 0)]
+    while open_groups:
+        rows, first, depth = open_groups.pop()
+        rows = rows[lengths[rows] > depth]
+        if len(rows) < 2:
+            continue
+        _, group_of = np.unique(tables[rows, depth], return_inverse=True)
+        sizes = np.bincount(group_of)
+        for group in np.flatnonzero(sizes > 1):
+            members = rows[group_of == group]
+            block = tables[members, depth : lengths[members].min()]
+            differs = (block != block[0]).any(axis=0)
+            last = depth + (int(differs.argmax()) if differs.any() else block.shape[1])
+            if (len(members) - 1) * (last - first) >= min_saved_pages:
+                segments.append(SharedSegment(first, last, members))
+                alone[members] = last
+                open_groups.append((members, last, last))
+            else:
+                open_groups.append((members, first, last))
+    return segments, alone

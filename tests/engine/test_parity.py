@@ -1,0 +1,171 @@
+"""Decision parity: the simulator, given an engine run's times and tokens, decides the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.engine.loop import serve
+from testbed.policies import Delay, SequenceView, registry
+from testbed.policies.scheduling.arrival import Fcfs
+from testbed.sim.recorded import replay
+from tests.engine.building import (
+    Models,
+    ScriptedExecutor,
+    replay_of,
+    run_engine,
+    some_requests,
+)
+
+POLICIES = ("fcfs", "lpm", "dfs", "dfs_weight", "vtc", "dlpm")
+TIGHT = SchedulerConfig(
+    max_running=8, chunk_size=40, reserve="ratio", reserve_ratio=0.05, reserve_ratio_floor=0.05
+)
+
+
+def pressing_requests() -> list[Any]:
+    """Most of them at once, so that memory runs short whatever the machine's speed."""
+    requests = some_requests(12, seed=3, alone=24, outputs=50)
+    return [replace(r, arrival=max(0, r.id - 8) * 0.004) for r in requests]
+
+
+@pytest.mark.parametrize(
+    ("policy", "eviction", "batching", "page_size"),
+    list(product(POLICIES, ("lru", "lfu", "fifo"), ("mixed", "prefill_first"), (1, 16))),
+)
+def test_the_simulator_repeats_every_decision(
+    models: Models, policy: str, eviction: str, batching: Any, page_size: int
+) -> None:
+    requests = pressing_requests()
+    cache = CacheConfig(num_pages=160 // page_size, page_size=page_size)
+    scheduler = replace(TIGHT, batching=batching)
+    run = run_engine(
+        models["tiny-llama"], requests, cache, scheduler, policy=policy, eviction=eviction
+    )
+    again = replay_of(
+        run,
+        requests,
+        cache,
+        scheduler,
+        policy=registry.scheduling(policy),
+        eviction=registry.eviction(eviction),
+    )
+    assert again.diverged is None
+    assert run.log.first_difference(again.log) is None
+    assert again.log == run.log
+    kinds = {row[2] for row in run.log.rows}
+    assert {"admit", "batch", "evict", "preempt", "finish"} <= kinds
+    assert again.outputs.keys() == run.outputs.keys()
+    for id, tokens in run.outputs.items():
+        assert np.array_equal(tokens, again.outputs[id])
+
+
+@pytest.mark.parametrize(
+    "cache",
+    [
+        CacheConfig(num_pages=14, page_size=16, kind="block_hash", insert_at="schedule"),
+        CacheConfig(num_pages=14, page_size=16, kind="none"),
+        CacheConfig(num_pages=14, page_size=16, insert_at="schedule"),
+        CacheConfig(
+            num_pages=224,
+            page_size=1,
+            granularity="node",
+            split_touch="sglang",
+            touch_on_peek=True,
+        ),
+    ],
+    ids=["block_hash", "none", "insert at schedule", "sglang"],
+)
+def test_every_kind_of_cache_repeats_too(models: Models, cache: CacheConfig) -> None:
+    requests = pressing_requests()
+    scheduler = replace(TIGHT, victim="fewest_generated")
+    run = run_engine(models["tiny-llama"], requests, cache, scheduler, policy="lpm")
+    again = replay_of(
+        run,
+        requests,
+        cache,
+        scheduler,
+        policy=registry.scheduling("lpm"),
+        eviction=registry.eviction("lru"),
+    )
+    assert (again.diverged, run.log.first_difference(again.log)) == (None, None)
+
+
+class Hesitant(Fcfs):
+    """Delays every third request, so that release times matter; ages by `now`."""
+
+    def on_arrival(self, sequence: SequenceView) -> Delay | None:
+        if sequence.id % 3 or sequence.arrival + 0.003 <= self.view.now:
+            return None
+        return Delay(sequence.arrival + 0.003)
+
+    def on_start(self, view: Any) -> None:
+        super().on_start(view)
+        self.view = view
+
+
+@pytest.mark.parametrize("skip_idle", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_sparse_arrivals_and_delays_repeat_to_the_instant(seed: int, skip_idle: bool) -> None:
+    draw = np.random.default_rng(seed)
+    times = np.cumsum(draw.exponential(0.002, 40))
+    times[::7] = times[1::7][: len(times[::7])]
+    times.sort()
+    requests = [
+        replace(request, arrival=float(time))
+        for request, time in zip(some_requests(40, seed), times, strict=True)
+    ]
+    cache = CacheConfig(num_pages=60, page_size=4)
+    run = serve(
+        requests,
+        executor=ScriptedExecutor(),
+        cache=cache,
+        scheduler=TIGHT,
+        policy=Hesitant(),
+        eviction=registry.eviction("lru"),
+        skip_idle=skip_idle,
+    )
+    policy = Hesitant()
+    again = replay_of(run, requests, cache, TIGHT, policy=policy, eviction=registry.eviction("lru"))
+    assert (again.diverged, run.log.first_difference(again.log)) == (None, None)
+    # To the bit: the last instant that the replay's policy saw is the engine's.
+    assert policy.view.now == run.record.requests["finish_s"].max()
+
+
+def test_a_replay_that_decides_otherwise_is_told_apart(models: Models) -> None:
+    requests = pressing_requests()
+    cache = CacheConfig(num_pages=224, page_size=1)
+    run = run_engine(models["tiny-llama"], requests, cache, TIGHT, policy="fcfs")
+    other = replay_of(
+        run,
+        requests,
+        cache,
+        TIGHT,
+        policy=registry.scheduling("dfs"),
+        eviction=registry.eviction("lru"),
+    )
+    difference = run.log.first_difference(other.log)
+    assert difference is not None
+    assert " here, " in difference
+
+
+def test_a_replay_cannot_go_past_the_recorded_steps() -> None:
+    request = replace(some_requests(1)[0], max_new_tokens=2)
+    cache = CacheConfig(num_pages=100, page_size=1)
+    short = replay(
+        [request],
+        added=np.array([0.0]),
+        seconds=np.array([0.5]),
+        sampled=np.array([1]),
+        tokens=np.array([5], dtype=np.int32),
+        cache=cache,
+        scheduler=SchedulerConfig(),
+        policy=Fcfs(),
+        eviction=registry.eviction("lru"),
+    )
+    assert short.diverged == "step 2: 1 steps were recorded"
