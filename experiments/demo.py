@@ -38,6 +38,8 @@ FOLDER = Path("results/demo")
 def main() -> None:
     """Run the demo; about half a minute on two cores."""
     workload = demo_workload()
+    if not isinstance(workload, MooncakeTrace):
+        print("The data folder has no Mooncake trace (see CONTRIBUTING.md): a synthetic workload.")
     shutil.rmtree(FOLDER, ignore_errors=True)
     print(
         f"{len(workload):,} requests of the {workload.name} workload, under each of "

@@ -50,6 +50,8 @@ MISTAKES = (
     OmegaConfBaseException,
 )
 """What a user can cause; anything else is a defect and shows its traceback."""
+RUNNING_MISTAKES = (OSError, PolicyError, ResultsError)
+"""Likewise once a run has begun: a ValueError then comes from a policy's own code."""
 
 
 def main() -> int:
@@ -125,6 +127,7 @@ def run_one(config: DictConfig, wants_traceback: bool) -> int:
     folder = Path(settings.runtime.output_dir)
     overrides = [o for o in settings.overrides.task if not o.startswith("output=")]
     label = " ".join(overrides) or "defaults"
+    mistakes: tuple[type[Exception], ...] = MISTAKES
     try:
         check_options(config)
         options: Any = OmegaConf.to_container(
@@ -142,6 +145,8 @@ def run_one(config: DictConfig, wants_traceback: bool) -> int:
             group: choice for group, choice in settings.runtime.choices.items() if group in options
         }
         simulation = build_simulation(options, partial(instantiate, _convert_="all"))
+        simulation.check()
+        mistakes = RUNNING_MISTAKES
         with ProgressBar(len(simulation.workload), label) as bar:
             summary = run_job(
                 simulation,
@@ -151,7 +156,7 @@ def run_one(config: DictConfig, wants_traceback: bool) -> int:
                 progress=bar.show,
             )
     except Exception as error:
-        is_mistake = isinstance(error, MISTAKES)
+        is_mistake = isinstance(error, mistakes)
         if is_mistake and not wants_traceback:
             where = f"{label}: " if settings.mode is RunMode.MULTIRUN else ""
             print(f"error: {where}{one_line(error)}", file=sys.stderr)

@@ -33,6 +33,13 @@ class Simulation:
     record_decisions: bool = False
     check_invariants: bool = False
 
+    def check(self) -> None:
+        """Raise ValueError for what a run would refuse: policies' parameters, sizes that clash."""
+        if self.replicas < 1:
+            raise ValueError(f"replicas={self.replicas}: at least 1 is needed")
+        self.policy(), self.eviction(), self.routing()
+        self.scheduler.check_page_size(self.cache.page_size)
+
     def run(self, progress: Callable[[int], None] | None = None) -> RunRecord:
         """Serve the workload; `progress` hears how many requests have left."""
         record = simulate(

@@ -10,6 +10,7 @@ from textwrap import dedent
 import pytest
 import yaml
 from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
 
 from testbed import load
 
@@ -53,7 +54,9 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """)
     )
     monkeypatch.syspath_prepend(str(folder))
-    # What one test makes an option must not be one in the next.
+    # What one test makes an option must not be one in the next. Hydra's own options are there from
+    # the first look at its plug-ins on, and must stay.
+    Plugins.instance()
     store = ConfigStore.instance()
     monkeypatch.setattr(store, "repo", deepcopy(store.repo))
     return folder
