@@ -170,9 +170,10 @@ class RadixCache(PrefixCache):
             return self.pool.allocate(count)
         # Evicted pages go straight to the taker, so that taking twice equals taking once.
         taken = self._evict(short)
-        if short < count:
-            taken.insert(0, self.pool.allocate(count - short))
-        pages = taken[0] if len(taken) == 1 else np.concatenate(taken)
+        if short == count and len(taken) == 1:
+            pages = taken[0]
+        else:
+            pages = np.concatenate((self.pool.allocate(count - short), *taken))
         if len(pages) > count:
             self.pool.free(pages[: count - 1 : -1])
         return pages[:count]
@@ -257,16 +258,17 @@ class RadixCache(PrefixCache):
             leaf = self._index.first() if named is None else self._named_victim(named, need)
             if leaf is None:
                 raise InvariantError(f"{need} pages are short and nothing is evictable")
-            if self._by_page and need < len(leaf.pages):
-                pages = self.tree.truncate(leaf, need)
+            held = len(leaf.pages)
+            if need < held and self._by_page:
+                pages = self.tree.truncate(leaf, need)[::-1].copy()
                 if leaf.num_waiting:
                     self._tracker.on_truncate(leaf)
+                need = 0
             else:
-                pages = self._evict_leaf(leaf)
-            pages = pages[::-1].copy()
+                pages = self._evict_leaf(leaf)[::-1].copy()
+                need -= held
             self._listener.on_evict(pages)
             evicted.append(pages)
-            need -= len(pages)
         return evicted
 
     def _named_victim(self, victims: Iterator[NodeView], need: int) -> Node:
