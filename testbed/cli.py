@@ -52,10 +52,9 @@ def _compare(options: argparse.Namespace) -> str:
     from testbed.reports.table import comparison_table
 
     try:
-        results = load(options.results)
+        comparison = compare(load(options.results), options.by)
     except ResultsError as error:
-        raise ValueError(error) from error
-    comparison = compare(results, options.by)
+        raise ValueError(" ".join(str(error).split())) from error
     table = comparison_table(comparison, options.baseline)
     if options.figure is not None:
         from testbed.reports.figures import plot_policies

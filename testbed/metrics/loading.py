@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ class Results:
             flat = _flat(config)
             set_here = manifest["overrides"]
             chosen = {key: set_here.get(key, flat.get(key)) for key in overrides}
-            numbers = json.loads((self.folders[name] / "summary.json").read_text())
+            numbers = _read(self.folders[name] / "summary.json", json.loads)
             rows.append({"run": name, "seed": manifest["seed"], **chosen, **numbers})
         frame = pd.DataFrame(rows)
         # A metric without a sample is null; alone in its column it would not even be a number.
@@ -111,8 +111,8 @@ class Results:
         return [
             (
                 name,
-                yaml.load((folder / "config.yaml").read_text(), Loader=loader),
-                json.loads((folder / "manifest.json").read_text()),
+                _read(folder / "config.yaml", partial(yaml.load, Loader=loader)),
+                _read(folder / "manifest.json", json.loads, ("seed", "overrides")),
             )
             for name, folder in self.folders.items()
         ]
@@ -121,8 +121,11 @@ class Results:
         frames = []
         for name, folder in self.folders.items():
             path = folder / f"{table}.parquet"
-            if path.exists():
-                frame = pd.read_parquet(path)
+            if path.exists() or table == "requests":
+                try:
+                    frame = pd.read_parquet(path, columns=list(schema))
+                except (OSError, ValueError) as error:
+                    raise ResultsError(f"{path} is missing or damaged: {error}") from error
                 frame.insert(0, "run", name)
                 frames.append(frame)
         if not frames:
@@ -153,6 +156,17 @@ def load(path: str | Path) -> Results:
             f"{root}: no complete run in it; a run is complete once it has {COMPLETE}"
         )
     return Results({m.parent.relative_to(root).as_posix(): m.parent for m in markers})
+
+
+def _read(path: Path, parse: Callable[[str], Any], needed: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A file of a complete run; ResultsError if it is not what a run writes."""
+    try:
+        values = parse(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ResultsError(f"{path} is missing or damaged: {error}") from error
+    if not isinstance(values, dict) or not values.keys() >= set(needed):
+        raise ResultsError(f"{path} is damaged: {', '.join(needed) or 'named values'} are needed")
+    return values
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

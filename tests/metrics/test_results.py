@@ -256,3 +256,27 @@ def test_clients_are_summed_over_their_admitted_requests(tmp_path: Path, make_re
         "extended_service": 20.0,
     }
     assert (b["service"], b["extended_service"], b["hit_rate"]) == (9.0, 4.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "frame"),
+    [
+        ("config.yaml", "a: [", "summary"),
+        ("config.yaml", "", "config"),
+        ("summary.json", "", "summary"),
+        ("summary.json", "[1]", "summary"),
+        ("manifest.json", "{}", "summary"),
+        ("requests.parquet", "no table", "requests"),
+        ("requests.parquet", None, "requests"),
+    ],
+)
+def test_a_damaged_run_is_an_error_that_names_the_file(
+    tmp_path: Path, record: RunRecord, file: str, content: str | None, frame: str
+) -> None:
+    write(tmp_path / "run", record)
+    path = tmp_path / "run" / file
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ResultsError, match=rf"{file} is .*damaged"):
+        getattr(load(tmp_path), frame)
