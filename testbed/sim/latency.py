@@ -90,7 +90,7 @@ class Roofline(LatencyModel):
         context = shape.decode_context
         # One slope does for step_seconds' max(): rounding is monotone, so the larger coefficient
         # gives the larger product. Contexts below 2^53 are exact as floats. numpy takes a 0-d array
-        # in half the time of a Python float, which is most of the cost of a short run.
+        # sooner than a Python float, which is most of the cost of a short run.
         contexts = np.arange(context, context + steps * rows, rows, dtype=np.float64)
         fixed = np.array(self._without_attention(rows, rows, shape.logit_rows))
         seconds: npt.NDArray[np.float64] = contexts * self._decode + fixed
