@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from experiments.schema import MISSING, schema_of
 from experiments.simulation import Simulation
 from testbed.core.config import PRESETS, CacheConfig, SchedulerConfig
+from testbed.core.cost import CostModel
 from testbed.policies import registry
 from testbed.sim.hardware import (
     EFFICIENCY,
@@ -162,6 +163,12 @@ def build_simulation(options: Mapping[str, Any], build: Build) -> Simulation:
         raise ValueError(
             f"cache.page_size={cache['page_size']}: 1 to cache.tokens={tokens} is needed"
         )
+    latency = Roofline(
+        model, accelerator, get_efficiency(accelerator.name, hardware["engine"]), hardware["tp"]
+    )
+    cost = CostModel(
+        latency.step_seconds, model.linear_flops_per_token, model.attention_flops_per_pair
+    )
     return Simulation(
         workload=Retimed(build(options["workload"]), build(options["arrivals"])),
         cache=CacheConfig(num_pages=tokens // cache["page_size"], **cache),
@@ -169,12 +176,8 @@ def build_simulation(options: Mapping[str, Any], build: Build) -> Simulation:
         policy=partial(build, options["scheduler"]),
         eviction=partial(build, options["eviction"]),
         routing=partial(build, options["routing"]),
-        latency=Roofline(
-            model,
-            accelerator,
-            get_efficiency(accelerator.name, hardware["engine"]),
-            hardware["tp"],
-        ),
+        latency=latency,
+        cost=cost,
         kv_bytes_per_token=model.kv_bytes_per_token,
         replicas=options["replicas"],
         record_decisions=options["record"]["decisions"],

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.cost import CostModel
 from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
 from testbed.core.records import RunRecord
 from testbed.sim.latency import LatencyModel
@@ -29,6 +30,7 @@ class Simulation:
     routing: Callable[[], RoutingPolicy]
     latency: LatencyModel
     kv_bytes_per_token: int
+    cost: CostModel | None = None
     replicas: int = 1
     record_decisions: bool = False
     check_invariants: bool = False
@@ -51,6 +53,7 @@ class Simulation:
             routing=self.routing(),
             latency=self.latency,
             replicas=self.replicas,
+            cost=self.cost,
             record_decisions=self.record_decisions,
             progress=progress,
             check_invariants=self.check_invariants,

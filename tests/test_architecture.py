@@ -15,7 +15,12 @@ MAX_LINES = 400
 
 ROOMS: dict[str, set[str]] = {
     "core": {"numpy"},
-    "policies": {"testbed.core.policy", "testbed.core.views"},
+    "policies": {
+        "testbed.core.policy",
+        "testbed.core.views",
+        "testbed.core.replica_view",
+        "testbed.core.cost",
+    },
     "workloads": {"testbed.core", "numpy"},
     "sim": {"testbed.core", "testbed.policies", "testbed.workloads", "simpy", "numpy"},
     "engine": {
@@ -30,6 +35,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "metrics": {"testbed.core", "numpy", "pandas", "pyarrow", "yaml"},
     "reports": {"testbed.core", "testbed.metrics", "matplotlib", "numpy", "pandas"},
+    # Each command imports what it needs when it runs.
+    "commands": {"testbed", "numpy"},
     "advisor": {"testbed.core", "testbed.workloads", "testbed.metrics", "numpy", "pandas"},
 }
 """What each room of testbed/ may import besides itself and the standard library."""

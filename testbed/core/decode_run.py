@@ -36,8 +36,8 @@ def quiet_steps(scheduler: Scheduler, batch: Batch) -> int:
     """
     if batch.prefills or scheduler.prefilling or scheduler.delayed:
         return 1
-    free_slots = len(scheduler.running) < scheduler.config.max_running
-    a_pass_looks = bool(scheduler.waiting) and free_slots
+    looks = scheduler.preempts or len(scheduler.running) < scheduler.config.max_running
+    a_pass_looks = bool(scheduler.waiting) and looks
     if a_pass_looks and not scheduler.settled:
         return 1
     steps = scheduler.decoding.steps_to_finish()

@@ -124,8 +124,16 @@ class DecodeSet:
             self._finishing.pop(heappop(clocks), None)
         return clocks[0] - self.clock
 
+    def finish_now(self, sequence: Sequence) -> None:
+        """The member's newest token is its last one, before its limit."""
+        if sequence.finish_due == self.clock:
+            return
+        self._finishing[sequence.finish_due].remove(sequence)
+        sequence.finish_due = self.clock
+        self._finishing.setdefault(self.clock, []).append(sequence)
+
     def take_finished(self) -> list[Sequence]:
-        """Members that have produced their last token, in the order of joining."""
+        """Members that have produced their last token: at their limit, then before it."""
         return self._finishing.pop(self.clock, [])
 
     def _await_page(self, sequence: Sequence, clock: int) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from testbed.core.replica_view import ReplicaView
 from testbed.core.views import (
     CacheView,
     NodeView,
-    ReplicaView,
     RequestView,
     SchedulerView,
     SequenceView,
@@ -73,6 +73,10 @@ class SchedulingPolicy(ABC):
     """Whether what candidates() would propose can change while nothing happens but decoding
     (counters moved by on_tokens; view.now). Only a False lets the simulator skip idle passes."""
 
+    oracle: ClassVar[bool] = False
+    """Whether it must know true output lengths: its sequences are OracleViews, and reports say so.
+    Only requests whose output is scripted can be served."""
+
     def on_start(self, view: SchedulerView) -> None:
         """Called once, before anything else."""
 
@@ -84,6 +88,14 @@ class SchedulingPolicy(ABC):
         can be admitted. Proposing the same sequence twice in a pass, or one that is not waiting,
         raises PolicyError.
         """
+
+    def preemptions(self, view: SchedulerView) -> Iterable[SequenceView]:
+        """Override to name running sequences that leave before this step's admissions.
+
+        They lose their memory and wait again, at the front of the queue. Called once a step while
+        sequences wait.
+        """
+        return ()
 
     def on_arrival(self, sequence: SequenceView) -> Refuse | Delay | None:
         """A request arrived; None lets it wait in the queue."""
@@ -105,7 +117,20 @@ class SchedulingPolicy(ABC):
 
 
 class EvictionPolicy(ABC):
-    """Says which unlocked leaf of the radix tree leaves first."""
+    """Says which unlocked leaf of the radix tree leaves first.
+
+    One instance serves one replica for one run. Hooks default to nothing.
+    """
+
+    oracle: ClassVar[bool] = False
+    """Whether it must know the future: on_future is called before the run, and reports say so.
+    Only a simulation can tell."""
+
+    def on_start(self, view: SchedulerView) -> None:
+        """Called once, before anything else; the view stays current."""
+
+    def on_future(self, requests: Sequence[RequestView]) -> None:
+        """For an oracle: every request of the run, in arrival order."""
 
     @abstractmethod
     def priority(self, node: NodeView, now: int) -> Any:
@@ -115,11 +140,14 @@ class EvictionPolicy(ABC):
         eviction only shortens the leaf.
         """
 
-    def on_insert(self, node: NodeView) -> None:
-        """A new node holds tokens that were just computed."""
+    def on_insert(self, node: NodeView, sequence: SequenceView) -> None:
+        """A new node holds tokens that were just computed for the sequence."""
 
-    def on_touch(self, node: NodeView) -> None:
-        """A request's path passes through the node (once a request)."""
+    def on_touch(self, node: NodeView, sequence: SequenceView) -> None:
+        """The sequence's path passes through the node (once a request)."""
+
+    def on_release(self, node: NodeView, sequence: SequenceView) -> None:
+        """The sequence leaves (it finished or was preempted); its path ends in the node."""
 
     def on_split(self, upper: NodeView, lower: NodeView) -> None:
         """`lower` was cut; `upper` is new, carries its stamps and counts, and has state None."""

@@ -52,7 +52,11 @@ class RadixCache(PrefixCache):
         self._by_page = granularity == "page"
         self._touch_lower = split_touch == "sglang"
         self._view = CacheView(self)
-        self._names_victims = type(eviction).victims is not EvictionPolicy.victims
+        kind = type(eviction)
+        self._names_victims = kind.victims is not EvictionPolicy.victims
+        self._hears_inserts = kind.on_insert is not EvictionPolicy.on_insert
+        self._hears_touches = kind.on_touch is not EvictionPolicy.on_touch
+        self._hears_releases = kind.on_release is not EvictionPolicy.on_release
 
     @property
     def num_free_pages(self) -> int:
@@ -122,7 +126,8 @@ class RadixCache(PrefixCache):
             sequence.pages[end - len(passed.pages) : end] = passed.pages
             passed.last_access = self.step
             passed.hits += 1
-            self._eviction.on_touch(passed.view)
+            if self._hears_touches:
+                self._eviction.on_touch(passed.view, sequence.view)
 
     def publish(self, sequence: Sequence, tokens: Tokens) -> None:
         """Insert the whole pages of `tokens` below the sequence's locked node and lock them too."""
@@ -149,13 +154,15 @@ class RadixCache(PrefixCache):
             node = self.tree.add_leaf(node, tokens[depth:limit], pages)
             node.created = self.step
             node.hits = 1
-            self._eviction.on_insert(node.view)
+            if self._hears_inserts:
+                self._eviction.on_insert(node.view, sequence.view)
         self.tree.lock(node, above=anchor)
         sequence.cache_handle = node
         sequence.num_tree_pages = max(sequence.num_tree_pages, limit // size)
         for shared in passed:
             shared.hits += 1
-            self._eviction.on_touch(shared.view)
+            if self._hears_touches:
+                self._eviction.on_touch(shared.view, sequence.view)
         upper: Node | None = node
         while upper is not None:
             upper.last_access = self.step
@@ -182,6 +189,8 @@ class RadixCache(PrefixCache):
         """Unlock the sequence's path and free the pages that are its own."""
         node: Node = sequence.cache_handle
         self.tree.unlock(node)
+        if self._hears_releases:
+            self._eviction.on_release(node.view, sequence.view)
         if node.evictable:
             self._enter(node)
         self.pool.free(owned_pages(sequence))

@@ -5,16 +5,19 @@ This is the schema module: every table of a run folder has exactly these columns
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from testbed.core.request import Sequence
+from testbed.core.batch import BatchShape
+from testbed.core.request import EMPTY_TOKENS, Request, Sequence
 
 
 class Column(NamedTuple):
-    """dtype: a numpy dtype or "str". doc: meaning and unit."""
+    """dtype: a numpy dtype, "str", or "tokens" for int32[] of any length. doc: meaning and unit."""
 
     dtype: str
     doc: str
@@ -94,6 +97,31 @@ DECISION_COLUMNS: dict[str, Column] = {
     ),
 }
 
+ADDED_COLUMNS: dict[str, Column] = {
+    "request": Column("int64", "the request's id"),
+    "added_s": Column("float64", "when it joined the queue: the first step boundary after arrival"),
+    "refusal": Column("str", "why the model cannot serve it; empty if it joined the queue"),
+    "prompt": Column("tokens", "token ids"),
+    "output": Column("tokens", "what it was told to generate; empty where the model decided"),
+    "terms": Column("str", "everything else that was asked, as JSON by field of Request"),
+}
+"""Of an engine run, in the order of joining: what a replay serves again."""
+
+MEASURED_COLUMNS: dict[str, Column] = {
+    "step": Column("int64", "step number, from 1"),
+    "seconds": Column("float64", "from this step's boundary to the next, overheads included"),
+    "prepare_s": Column("float64", "from the batch to tensors on the device"),
+    "forward_s": Column("float64", "the model, up to the logits"),
+    "sample_s": Column("float64", "from logits to tokens"),
+    **{name: Column("int64", "see BatchShape") for name in BatchShape._fields},
+    "tokens": Column("tokens", "what was sampled, in row order: logit_rows tokens"),
+}
+"""Of an engine run: one row a step."""
+
+_BY_COLUMN = ("id", "prompt", "output")
+_NOT_REPLAYED = ("sampling",)
+"""How tokens were chosen is no matter once they are known."""
+
 
 def request_row(sequence: Sequence, replica: int) -> tuple[Any, ...]:
     """One row of REQUEST_COLUMNS for a finished or refused sequence."""
@@ -125,6 +153,31 @@ def request_row(sequence: Sequence, replica: int) -> tuple[Any, ...]:
     )
 
 
+def added_row(request: Request, now: float, refusal: str) -> tuple[Any, ...]:
+    """One row of ADDED_COLUMNS."""
+    left_out = (*_BY_COLUMN, *_NOT_REPLAYED)
+    terms = {f.name: getattr(request, f.name) for f in fields(Request) if f.name not in left_out}
+    output = EMPTY_TOKENS if request.output is None else request.output
+    return (request.id, now, refusal, request.prompt, output, _json(terms))
+
+
+def added_requests(added: Columns) -> list[Request]:
+    """The requests of ADDED_COLUMNS, in order, as they were asked but for how to sample."""
+    rows = zip(*(added[name] for name in ("request", "prompt", "output", "terms")), strict=True)
+    requests = []
+    for id, prompt, output, text in rows:
+        terms = json.loads(text)
+        stop_tokens = tuple(terms.pop("stop_tokens"))
+        scripted = output if len(output) else None
+        requests.append(Request(int(id), prompt, scripted, stop_tokens=stop_tokens, **terms))
+    return requests
+
+
+def _json(values: dict[str, Any]) -> str:
+    """numpy's numbers are numbers too."""
+    return json.dumps(values, default=lambda value: value.item())
+
+
 Columns = dict[str, npt.NDArray[Any]]
 
 
@@ -145,6 +198,9 @@ def columns_of(rows: list[tuple[Any, ...]], schema: dict[str, Column]) -> Column
     """Turn row tuples into one array per column of the schema."""
     transposed = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     return {
-        name: np.array(values, dtype=object if column.dtype == "str" else column.dtype)
+        # numpy would make a table of equally long rows of tokens.
+        name: np.fromiter(values, dtype=object, count=len(values))
+        if column.dtype in ("str", "tokens")
+        else np.array(values, dtype=column.dtype)
         for (name, column), values in zip(schema.items(), transposed, strict=True)
     }

@@ -18,6 +18,34 @@ Tokens = npt.NDArray[np.int32]
 EMPTY_TOKENS: Tokens = np.empty(0, dtype=np.int32)
 
 
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How a real model's next token is chosen.
+
+    temperature: 0 takes the likeliest token. top_k: only so many likeliest; 0 for all. top_p: only
+    the likeliest that together reach this probability. seed: of the request's own random draws.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, accepted in (
+            ("temperature", 0 <= self.temperature < inf),
+            ("top_k", self.top_k >= 0),
+            ("top_p", 0 < self.top_p <= 1),
+            ("seed", self.seed >= 0),
+        ):
+            if not accepted:
+                limits = "in (0, 1]" if name == "top_p" else "at least 0"
+                raise ValueError(f"{name}={getattr(self, name)}: it must be {limits}")
+
+
+GREEDY = SamplingParams()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
     """One prompt, what may be generated from it, and the hints that policies may use.
@@ -25,13 +53,22 @@ class Request:
     prompt: int32 token ids. output: the tokens the model will produce where they are known in
     advance (traces, simulation); None where a real model decides. Policies never see it.
     max_new_tokens: the declared limit, at least 1; the default is the length of `output`.
+    stop_tokens: a real model's output ends with the first of these. sampling: how it chooses.
     arrival: seconds since the start of the run. Namespaces never share cached pages.
+
+    Hints, from whoever asks: client, weight and priority; the program and the turn in it;
+    deadline: when the last token is due, in seconds since the start of the run. expected_output:
+    the output tokens that somebody predicts. pin: so many leading prompt tokens are worth keeping.
+    retain_for: seconds after the end for which what was cached is worth keeping. What becomes of a
+    hint is up to the policies.
     """
 
     id: int
     prompt: Tokens
     output: Tokens | None = None
     max_new_tokens: int = 0
+    stop_tokens: tuple[int, ...] = ()
+    sampling: SamplingParams = GREEDY
     arrival: float = 0.0
     client: str = "default"
     weight: float = 1.0
@@ -39,6 +76,10 @@ class Request:
     namespace: str = ""
     program: str | None = None
     turn: int = 0
+    deadline: float | None = None
+    expected_output: int | None = None
+    pin: int = 0
+    retain_for: float = 0.0
 
     def __post_init__(self) -> None:
         for name, tokens in (("prompt", self.prompt), ("output", self.output)):
@@ -63,6 +104,16 @@ class Request:
             raise ValueError(f"request {self.id}: weight is {self.weight}; it must be positive")
         if not 0 <= self.arrival < inf:
             raise ValueError(f"request {self.id}: arrival is {self.arrival}; seconds from 0 on")
+        if not 0 <= self.retain_for < inf:
+            raise ValueError(f"request {self.id}: retain_for is {self.retain_for}; seconds from 0")
+        if self.pin < 0:
+            raise ValueError(f"request {self.id}: pin is {self.pin}; tokens from 0 on are needed")
+        if self.deadline is not None and not 0 <= self.deadline < inf:
+            raise ValueError(f"request {self.id}: deadline is {self.deadline}; seconds from 0 on")
+        if self.expected_output is not None and self.expected_output < 1:
+            raise ValueError(
+                f"request {self.id}: expected_output is {self.expected_output}; at least 1 token"
+            )
 
 
 class State(Enum):

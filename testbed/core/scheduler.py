@@ -15,6 +15,7 @@ from testbed.core.admission import build_reserve, choose_victim, lifetime_pages
 from testbed.core.batch import Batch, Prefill, StepResult, shape_of
 from testbed.core.cache_kinds import build_cache
 from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.cost import CostModel
 from testbed.core.decisions import DecisionLog, rows_digest
 from testbed.core.decode_set import DecodeSet
 from testbed.core.page_pool import Pages
@@ -29,8 +30,9 @@ from testbed.core.policy import (
     Refuse,
     SchedulingPolicy,
 )
+from testbed.core.proposals import preempted_sequence, proposed_sequence
 from testbed.core.request import Request, Sequence, State
-from testbed.core.views import SchedulerView, SequenceView
+from testbed.core.views import OracleView, SchedulerView, SequenceView
 from testbed.core.waiting_queue import WaitingQueue
 
 
@@ -48,6 +50,7 @@ class Scheduler:
         policy: SchedulingPolicy,
         eviction: EvictionPolicy,
         log: DecisionLog | None = None,
+        cost: CostModel | None = None,
     ) -> None:
         config.check_page_size(cache.page_size)
         self.config = config
@@ -72,12 +75,15 @@ class Scheduler:
         self.policy = policy
         kind = type(policy)
         self._name = kind.__name__
-        passes_react = policy.reacts_to_decoding or cache.touch_on_peek
+        self.preempts = kind.preemptions is not SchedulingPolicy.preemptions
+        passes_react = policy.reacts_to_decoding or cache.touch_on_peek or self.preempts
         self._passes_repeat = self.reserve.steady and not passes_react
         self.hears_tokens = kind.on_tokens is not SchedulingPolicy.on_tokens
         self._hears_matches = kind.on_match is not SchedulingPolicy.on_match
-        self._view = SchedulerView(self)
+        self._view_of = OracleView if policy.oracle else SequenceView
+        self._view = SchedulerView(self, cost or CostModel())
         policy.on_start(self._view)
+        eviction.on_start(self._view)
 
     # ---- arrivals
 
@@ -85,7 +91,7 @@ class Scheduler:
         """Queue a request. A sequence in state REFUSED comes back if it can never fit."""
         self.now = now
         sequence = Sequence(request, self._next_index)
-        sequence.view = SequenceView(sequence)
+        sequence.view = self._view_of(sequence)
         self._next_index += 1
         need = lifetime_pages(sequence, self.cache.page_size)
         if need > self._switches.num_pages:
@@ -149,6 +155,9 @@ class Scheduler:
         self.evicted = []
         while self.delayed and self.delayed[0][0] <= now:
             self._enqueue(heappop(self.delayed)[2])
+        if self.preempts and self.waiting:
+            for view in self.policy.preemptions(self._view):
+                self._preempt(preempted_sequence(view, self._name))
         taken: list[Pages] = []
         if self.config.batching == "mixed":
             decodes, context = self._decode_rows(taken)
@@ -179,6 +188,7 @@ class Scheduler:
         decoding, cache = self.decoding, self.cache
         while (need := decoding.num_due()) and need > cache.num_available_pages:
             self._preempt(choose_victim(self.running, self.config.victim))
+            self.reserve.on_preempt(self.running)
         due = decoding.take_due()
         if due:
             pages = cache.take(len(due))
@@ -240,7 +250,7 @@ class Scheduler:
         try:
             view = next(proposals)
             while True:
-                sequence = self._proposed(view, proposed)
+                sequence = proposed_sequence(view, proposed, self._name)
                 outcome, count = self._try_admit(sequence, budget, not rows, taken)
                 if outcome:
                     rows.append(self._prefill(sequence, count))
@@ -256,19 +266,6 @@ class Scheduler:
             for row in rows:
                 self.waiting.unlink(row.sequence)
         self.settled = self._passes_repeat
-
-    def _proposed(self, view: SequenceView, proposed: set[int]) -> Sequence:
-        if not isinstance(view, SequenceView):
-            raise PolicyError(
-                f"{self._name} proposed {view!r}; a sequence of view.waiting is needed"
-            )
-        sequence: Sequence = view._sequence
-        if sequence.index in proposed:
-            raise PolicyError(f"{self._name} proposed request {view.id} twice in one pass")
-        if sequence.state is not State.WAITING:
-            raise PolicyError(f"{self._name} proposed request {view.id}, which is not waiting")
-        proposed.add(sequence.index)
-        return sequence
 
     def _try_admit(
         self, sequence: Sequence, budget: int, first: bool, taken: list[Pages]
@@ -341,6 +338,8 @@ class Scheduler:
             for sequence, token in zip(produced, result.tokens.tolist(), strict=True):
                 if sequence.generated is not None:
                     sequence.generated.append(token)
+                    if token in sequence.request.stop_tokens:
+                        self.decoding.finish_now(sequence)
         return self.end_tokens(produced, 1, now)
 
     def end_tokens(self, produced: list[Sequence], count: int, now: float) -> list[Sequence]:
@@ -393,5 +392,4 @@ class Scheduler:
         sequence.state = State.WAITING
         self.waiting.push_front(sequence)
         self.cache.track(sequence)
-        self.reserve.on_preempt(self.running)
         self.policy.on_preempt(sequence.view)

@@ -6,11 +6,12 @@ Assigning to a field raises AttributeError. No view shows a request's true outpu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from testbed.core.request import Request, Sequence, Tokens
 
 if TYPE_CHECKING:
+    from testbed.core.cost import CostModel
     from testbed.core.prefix_cache import PrefixCache
     from testbed.core.radix_tree import Node
     from testbed.core.scheduler import Scheduler
@@ -70,6 +71,26 @@ class RequestView(ReadOnly):
     def turn(self) -> int:
         """The request's place in its program, from 0."""
         return self._request.turn
+
+    @property
+    def deadline(self) -> float | None:
+        """When the last token is due, seconds since the start of the run; None if never."""
+        return self._request.deadline
+
+    @property
+    def expected_output(self) -> int | None:
+        """Output tokens as somebody predicts them; None if nobody does."""
+        return self._request.expected_output
+
+    @property
+    def pin(self) -> int:
+        """Leading prompt tokens that the client wants kept."""
+        return self._request.pin
+
+    @property
+    def retain_for(self) -> float:
+        """Seconds after its end for which the client wants its prefix kept."""
+        return self._request.retain_for
 
     @property
     def arrival(self) -> float:
@@ -141,6 +162,19 @@ class SequenceView(RequestView):
 
     def __repr__(self) -> str:
         return f"SequenceView({self._sequence!r})"
+
+
+class OracleView(SequenceView):
+    """What a policy that declares itself an oracle sees of a sequence."""
+
+    __slots__ = ()
+
+    @property
+    def num_output_tokens(self) -> int:
+        """The true output length; ValueError if a real model decides it."""
+        if self._sequence.generated is not None:
+            raise ValueError(f"request {self.id}: an oracle needs requests with scripted outputs")
+        return self._sequence.num_output_tokens
 
 
 class NodeView:
@@ -297,14 +331,16 @@ class WaitingView(ReadOnly):
 class SchedulerView(ReadOnly):
     """What a scheduling policy sees; one object for the whole run, always current."""
 
-    __slots__ = ("_cache_view", "_scheduler", "_waiting_view")
+    __slots__ = ("_cache_view", "_cost", "_scheduler", "_waiting_view")
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, cost: CostModel) -> None:
         object.__setattr__(self, "_scheduler", scheduler)
+        object.__setattr__(self, "_cost", cost)
         object.__setattr__(self, "_cache_view", CacheView(scheduler.cache))
         object.__setattr__(self, "_waiting_view", WaitingView(scheduler.waiting))
 
     _scheduler: Scheduler
+    _cost: CostModel
     _cache_view: CacheView
     _waiting_view: WaitingView
 
@@ -334,6 +370,11 @@ class SchedulerView(ReadOnly):
         return self._cache_view
 
     @property
+    def cost(self) -> CostModel:
+        """What a prefill or a decode step costs on this replica."""
+        return self._cost
+
+    @property
     def clients(self) -> Mapping[str, ClientView]:
         """Clients with waiting or running sequences, by name; O(waiting + running) to build."""
         waiting: dict[str, int] = {}
@@ -344,53 +385,6 @@ class SchedulerView(ReadOnly):
             running[sequence.request.client] = running.get(sequence.request.client, 0) + 1
         names = sorted(waiting.keys() | running.keys())
         return {name: ClientView(waiting.get(name, 0), running.get(name, 0)) for name in names}
-
-
-class Routable(Protocol):
-    """What stands behind a ReplicaView."""
-
-    index: int
-
-    @property
-    def num_waiting(self) -> int:
-        """Sequences in its queue."""
-
-    @property
-    def num_running(self) -> int:
-        """Sequences in its batch."""
-
-    def peek(self, tokens: Tokens, namespace: str) -> int:
-        """Leading tokens that it has cached."""
-
-
-class ReplicaView(ReadOnly):
-    """A router's read-only sight of one replica."""
-
-    __slots__ = ("_replica",)
-
-    def __init__(self, replica: Routable) -> None:
-        object.__setattr__(self, "_replica", replica)
-
-    _replica: Routable
-
-    @property
-    def index(self) -> int:
-        """The replica's number, from 0."""
-        return self._replica.index
-
-    @property
-    def num_waiting(self) -> int:
-        """Sequences in its queue."""
-        return self._replica.num_waiting
-
-    @property
-    def num_running(self) -> int:
-        """Sequences in its batch."""
-        return self._replica.num_running
-
-    def peek(self, request: RequestView) -> int:
-        """Leading prompt tokens that the replica has cached; O(prompt)."""
-        return self._replica.peek(request._request.prompt, request.namespace)
 
 
 def _read_only(tokens: Tokens) -> Tokens:

@@ -1,5 +1,6 @@
 """Everything a policy author imports: the interface, the outcomes and the views."""
 
+from testbed.core.cost import CostModel
 from testbed.core.policy import (
     NO_BUDGET,
     NO_MEMORY,
@@ -13,11 +14,12 @@ from testbed.core.policy import (
     RoutingPolicy,
     SchedulingPolicy,
 )
+from testbed.core.replica_view import ReplicaView
 from testbed.core.views import (
     CacheView,
     ClientView,
     NodeView,
-    ReplicaView,
+    OracleView,
     RequestView,
     SchedulerView,
     SequenceView,
@@ -30,9 +32,11 @@ __all__ = [
     "Admitted",
     "CacheView",
     "ClientView",
+    "CostModel",
     "Delay",
     "EvictionPolicy",
     "NodeView",
+    "OracleView",
     "Outcome",
     "PolicyError",
     "Proposals",

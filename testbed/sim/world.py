@@ -11,13 +11,15 @@ import numpy as np
 import simpy
 
 from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.cost import CostModel
 from testbed.core.decisions import DecisionLog
 from testbed.core.policy import EvictionPolicy, PolicyError, RoutingPolicy, SchedulingPolicy
 from testbed.core.recorder import Recorder
 from testbed.core.records import REQUEST_COLUMNS, Columns, RunRecord, columns_of
+from testbed.core.replica_view import ReplicaView
 from testbed.core.request import Request, Sequence
 from testbed.core.scheduler import Scheduler
-from testbed.core.views import ReplicaView, RequestView
+from testbed.core.views import RequestView
 from testbed.sim.clock import ARRIVALS, Clock
 from testbed.sim.latency import LatencyExecutor, LatencyModel
 from testbed.sim.replica import Replica
@@ -33,6 +35,7 @@ def simulate(
     latency: LatencyModel,
     routing: RoutingPolicy,
     replicas: int = 1,
+    cost: CostModel | None = None,
     record_decisions: bool = False,
     progress: Callable[[int], None] | None = None,
     skip_quiet_steps: bool = True,
@@ -40,8 +43,9 @@ def simulate(
 ) -> RunRecord:
     """Serve the requests, which come in arrival order, and return everything that happened.
 
-    policy, eviction: make one instance for each replica. progress: told after each request that
-    leaves, how many have. skip_quiet_steps: let runs of decode steps in which nothing can change
+    policy, eviction: make one instance for each replica. cost: what policies that weigh costs see;
+    by default the latency model's seconds. progress: told after each request that leaves, how many
+    have. skip_quiet_steps: let runs of decode steps in which nothing can change
     pass in one event; the records are the same either way. check_invariants: balance the cache's
     books after every step, or run of skipped ones (slow).
 
@@ -60,7 +64,17 @@ def simulate(
             progress(served)
 
     logs = [DecisionLog(index) if record_decisions else None for index in range(replicas)]
-    schedulers = [Scheduler(cache, scheduler, policy(), eviction(), log) for log in logs]
+    evictions = [eviction() for _ in logs]
+    if any(one.oracle for one in evictions):
+        requests = list(requests)
+        future = [RequestView(request) for request in requests]
+        for one in evictions:
+            one.on_future(future)
+    cost = cost or CostModel(latency.step_seconds)
+    schedulers = [
+        Scheduler(cache, scheduler, policy(), one, log, cost)
+        for one, log in zip(evictions, logs, strict=True)
+    ]
     recorders = [Recorder(index, one) for index, one in enumerate(schedulers)]
     executor = LatencyExecutor(latency)
     ahead = latency if skip_quiet_steps else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.core.policy import EvictionPolicy
-from testbed.core.views import NodeView
+from testbed.core.views import NodeView, SequenceView
 from tests.core.building import Listener, radix_driver
 
 
@@ -21,10 +21,10 @@ class Diary(EvictionPolicy):
     def note(self, what: str, node: NodeView) -> None:
         self.heard.append((what, node.end - node.num_tokens, node.end))
 
-    def on_insert(self, node: NodeView) -> None:
+    def on_insert(self, node: NodeView, sequence: SequenceView) -> None:
         self.note("insert", node)
 
-    def on_touch(self, node: NodeView) -> None:
+    def on_touch(self, node: NodeView, sequence: SequenceView) -> None:
         self.note("touch", node)
 
     def on_split(self, upper: NodeView, lower: NodeView) -> None:
@@ -97,10 +97,10 @@ class Pinned(EvictionPolicy):
     def priority(self, node: NodeView, now: int) -> Any:
         return node.state
 
-    def on_insert(self, node: NodeView) -> None:
+    def on_insert(self, node: NodeView, sequence: SequenceView) -> None:
         node.state = 0
 
-    def on_touch(self, node: NodeView) -> None:
+    def on_touch(self, node: NodeView, sequence: SequenceView) -> None:
         node.state += 1
 
     def on_split(self, upper: NodeView, lower: NodeView) -> None:

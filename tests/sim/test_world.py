@@ -20,8 +20,9 @@ from testbed.core.records import (
     STEP_COLUMNS,
     RunRecord,
 )
+from testbed.core.replica_view import ReplicaView
 from testbed.core.request import Request
-from testbed.core.views import ReplicaView, RequestView
+from testbed.core.views import RequestView
 from testbed.policies.scheduling.arrival import Fcfs
 from testbed.policies.scheduling.depth_first import DfsWeight
 from testbed.sim.latency import FixedLatency

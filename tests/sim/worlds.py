@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
 from testbed.core.records import RunRecord
+from testbed.core.replica_view import ReplicaView
 from testbed.core.request import Request
-from testbed.core.views import ReplicaView, RequestView
+from testbed.core.views import RequestView
 from testbed.policies import registry
 from testbed.policies.eviction.recency import Lru
 from testbed.policies.routing.load import RoundRobin

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from testbed.core.policy import RoutingPolicy
-from testbed.core.views import ReplicaView, RequestView
+from testbed.core.replica_view import ReplicaView
+from testbed.core.views import RequestView
 
 
 class RoundRobin(RoutingPolicy):
