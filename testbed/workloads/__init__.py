@@ -17,6 +17,7 @@ from testbed.workloads.synthetic import (
     LengthsWorkload,
     LessonWorkload,
     MultiClientWorkload,
+    Phase,
     RagWorkload,
     Segment,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "LessonWorkload",
     "MooncakeTrace",
     "MultiClientWorkload",
+    "Phase",
     "PoissonArrivals",
     "RagWorkload",
     "Retimed",

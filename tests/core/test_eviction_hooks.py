@@ -116,3 +116,29 @@ def test_a_policy_keeps_its_own_state_on_the_nodes() -> None:
     driver.evict(7)
     left = [driver.written[page][1][-1] for page in listener.evicted]
     assert left == [6, 5, 4, 9, 8, 3, 2]
+
+
+class Prioritised(EvictionPolicy):
+    """The highest priority of the requests that left a node's path, lowest first."""
+
+    def priority(self, node: NodeView, now: int) -> int:
+        return node.state or 0
+
+    def on_release(self, node: NodeView, sequence: SequenceView) -> None:
+        passed: NodeView | None = node
+        while passed is not None and passed.parent is not None:
+            passed.state = max(passed.state or 0, sequence.num_prompt_tokens)
+            passed = passed.parent
+
+    def on_split(self, upper: NodeView, lower: NodeView) -> None:
+        upper.state = lower.state
+
+
+def test_a_policy_hears_who_leaves_and_where_its_path_ends() -> None:
+    listener = Listener()
+    driver = radix_driver(eviction=Prioritised(), listener=listener)
+    for prompt in ([1, 2, 3, 4, 5], [6, 7], [8, 9, 10]):
+        driver.serve(prompt)
+    driver.evict(5)
+    left = [driver.written[page][1][-1] for page in listener.evicted]
+    assert left == [7, 6, 10, 9, 8]

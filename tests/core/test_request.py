@@ -28,6 +28,10 @@ def test_the_declared_limit_defaults_to_the_scripted_length() -> None:
         ({"weight": float("inf")}, "request 3: weight is inf"),
         ({"arrival": -1.0}, "request 3: arrival is -1.0"),
         ({"arrival": float("nan")}, "request 3: arrival is nan"),
+        ({"retain_for": -1.0}, "request 3: retain_for is -1.0"),
+        ({"pin": -1}, "request 3: pin is -1"),
+        ({"deadline": float("nan")}, "request 3: deadline is nan"),
+        ({"expected_output": 0}, "request 3: expected_output is 0"),
     ],
 )
 def test_a_request_that_could_never_run_is_an_error(fields: dict[str, Any], message: str) -> None:

@@ -3,6 +3,7 @@
 from testbed.workloads.synthetic.clients import Client, MultiClientWorkload
 from testbed.workloads.synthetic.lengths import DrawnLengthsWorkload, LengthsWorkload
 from testbed.workloads.synthetic.lesson import LessonWorkload, Segment
+from testbed.workloads.synthetic.phases import Phase
 from testbed.workloads.synthetic.rag import RagWorkload
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "LengthsWorkload",
     "LessonWorkload",
     "MultiClientWorkload",
+    "Phase",
     "RagWorkload",
     "Segment",
 ]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from testbed.core.request import Request
 from testbed.workloads.arrivals import MAX_CV, MIN_CV, Times, gamma_gaps
 from testbed.workloads.parameters import require_between, require_int, require_positive
+from testbed.workloads.synthetic.phases import Phase, arrivals_of
 from testbed.workloads.tokens import (
     output_tokens,
     prompt_tokens,
@@ -25,7 +26,8 @@ from testbed.workloads.tokens import (
 class Client:
     """One client of a MultiClientWorkload.
 
-    rate: requests per second. cv: standard deviation of the gaps between arrivals over their mean;
+    rate: requests per second. phases: how it changes over time, one after the other and then anew;
+    without any it stays. cv: standard deviation of the gaps between arrivals over their mean;
     1 is Poisson, 0 is evenly spaced from a random offset. weight: its share relative to others.
     system_tokens: a system prompt in front of each of its prompts, common to them all and to no
     other client. prompt_tokens: what follows, new in every request.
@@ -38,6 +40,7 @@ class Client:
     weight: float = 1.0
     system_tokens: int = 0
     cv: float = 0.0
+    phases: Sequence[Phase] = ()
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
@@ -49,6 +52,10 @@ class Client:
         require_int(self, "system_tokens", 0)
         if self.cv != 0:
             require_between(self, "cv", MIN_CV, MAX_CV)
+        object.__setattr__(self, "phases", tuple(self.phases))
+        for phase in self.phases:
+            if not isinstance(phase, Phase):
+                raise ValueError(f"Client.phases: {phase!r} is not a Phase")
 
 
 OVERLOAD = (Client("client-0", rate=1.5), Client("client-1", rate=3.0))
@@ -135,14 +142,18 @@ class MultiClientWorkload:
     def _client_times(self, index: int) -> Times:
         client = self.clients[index]
         generator = np.random.default_rng([self.seed, index])
-        expected = self.duration * client.rate
+        peak = max([max(p.factor, p.end_factor or 0.0) for p in client.phases], default=1.0)
+        expected = self.duration * client.rate * peak
+        # At a rate of one; the rate stretches them.
         if client.cv == 0:
-            ticks = np.arange(int(expected) + 1, dtype=np.float64)
-            times = (generator.random() + ticks) / client.rate
+            units = generator.random() + np.arange(int(expected) + 1, dtype=np.float64)
         else:
-            times = np.zeros(1)
-            while times[-1] < self.duration:
-                gaps = gamma_gaps(generator, int(expected) + 1, client.cv) / client.rate
-                times = np.concatenate([times, times[-1] + np.cumsum(gaps)])
-            times = times[1:]
+            units = np.zeros(1)
+            while units[-1] < expected:
+                gaps = gamma_gaps(generator, int(expected) + 1, client.cv)
+                units = np.concatenate([units, units[-1] + np.cumsum(gaps)])
+            units = units[1:]
+        if client.phases:
+            return arrivals_of(units, client.rate, client.phases, self.duration)
+        times: Times = units / client.rate
         return times[times < self.duration]
