@@ -56,5 +56,5 @@ def arrivals_of(units: Times, rate: float, phases: Sequence[Phase], duration: fl
     root = np.sqrt(np.maximum(first[place] ** 2 + 2 * slope * rest, 0.0))
     divisor = first[place] + root
     inside = np.divide(2 * rest, divisor, out=np.zeros_like(rest), where=divisor > 0)
-    times = starts[place] + inside
+    times: Times = starts[place] + inside
     return times[times < duration]

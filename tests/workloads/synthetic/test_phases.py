@@ -23,7 +23,7 @@ def test_nothing_arrives_while_it_is_off() -> None:
 
 
 def test_it_may_begin_off() -> None:
-    assert arrivals([0, 1, 2], 1.0, [Phase(4, 0), Phase(1, 2)], 20.0) == pytest.approx([4, 4.5, 5])
+    assert arrivals([0, 1, 2], 1.0, [Phase(4, 0), Phase(1, 2)], 20.0) == pytest.approx([4, 4.5, 9])
 
 
 def test_a_ramp_sends_as_much_as_its_area() -> None:
