@@ -10,6 +10,11 @@ import numpy.typing as npt
 
 from testbed.core.records import RunRecord
 from testbed.metrics.bounds import RunBounds
+from testbed.metrics.fair_share import (
+    fair_share_distance,
+    service_difference,
+    service_windows,
+)
 from testbed.metrics.fairness import mean_jain_index
 from testbed.metrics.service import EXTENDED, TOTAL
 from testbed.metrics.service_gap import max_service_gaps
@@ -74,6 +79,16 @@ SUMMARY_COLUMNS: dict[str, str] = {
         "Jain index of service per weight of the clients that wait through a whole window, mean "
         "over windows of a tenth of the makespan, 60 s at most; NaN if there is no such window"
     ),
+    "service_difference_max": (
+        "service per weight by which clients fall behind the best served one without having asked "
+        "for less (VTC's service difference), largest over such windows between first and last "
+        "arrival"
+    ),
+    "service_difference_mean": "the same, mean over windows",
+    "fair_share_distance": (
+        "share of the service in those windows that a max-min fair server would have given to "
+        "another client; 0 is fair"
+    ),
 }
 
 
@@ -101,6 +116,8 @@ def summarize(record: RunRecord, bounds: RunBounds | None = None) -> dict[str, f
         else [math.nan, math.nan]
     )
     window_s = max(min(60.0, makespan_s / 10), makespan_s / MAX_JAIN_WINDOWS)
+    windows = service_windows(record, TOTAL, window_s)
+    difference = service_difference(windows)
     values: dict[str, float] = {
         "requests": len(requests["request"]),
         "finished": finished,
@@ -123,6 +140,9 @@ def summarize(record: RunRecord, bounds: RunBounds | None = None) -> dict[str, f
         "max_service_gap": gaps[0],
         "max_extended_service_gap": gaps[1],
         "jain_index": mean_jain_index(record, TOTAL, window_s),
+        "service_difference_max": difference.largest,
+        "service_difference_mean": difference.mean,
+        "fair_share_distance": fair_share_distance(windows),
         **totals,
         **_latencies(record),
         **_occupancy(record),

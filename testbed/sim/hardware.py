@@ -179,10 +179,11 @@ MODELS: Mapping[str, ModelShape] = MappingProxyType(
     {
         model.name: model
         for model in (
-            # config.json of meta-llama/Llama-3.1-8B, meta-llama/Llama-3.1-70B, Qwen/Qwen2.5-7B and
-            # HuggingFaceTB/SmolLM2-135M.
+            # config.json of meta-llama/Llama-3.1-8B, meta-llama/Llama-3.1-70B,
+            # meta-llama/Llama-2-7b-hf, Qwen/Qwen2.5-7B and HuggingFaceTB/SmolLM2-135M.
             ModelShape("llama-3.1-8b", 32, 4096, 32, 8, 128, 14336, 128256),
             ModelShape("llama-3.1-70b", 80, 8192, 64, 8, 128, 28672, 128256),
+            ModelShape("llama-2-7b", 32, 4096, 32, 32, 128, 11008, 32000),
             ModelShape("qwen2.5-7b", 28, 3584, 28, 4, 128, 18944, 152064, attention_bias=True),
             ModelShape("smollm2-135m", 30, 576, 9, 3, 64, 1536, 49152, tied_embeddings=True),
         )

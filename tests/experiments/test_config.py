@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -59,8 +58,8 @@ def test_every_choice_builds(choice: Choice) -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_builds_what_it_sweeps(name: str) -> None:
-    written = yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text())
-    swept = written["hydra"]["sweeper"]["params"]
+    composed = compose("config", [f"experiment={name}"], return_hydra_config=True)
+    swept = dict(composed.hydra.sweeper.params)
     for place in range(max(len(str(values).split(",")) for values in swept.values())):
         values = {key: str(value).split(",") for key, value in swept.items()}
         overrides = [f"{key}={own[place % len(own)]}" for key, own in values.items()]

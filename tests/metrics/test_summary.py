@@ -116,6 +116,10 @@ def test_by_hand(record: RunRecord) -> None:
         "max_service_gap": 0.0,
         "max_extended_service_gap": 0.0,
         "jain_index": math.nan,
+        # There is only one client.
+        "service_difference_max": 0.0,
+        "service_difference_mean": 0.0,
+        "fair_share_distance": 0.0,
     }
     summary = summarize(record, RunBounds(Bound(30, 40), Bound(20, 40)))
     assert list(summary) == list(SUMMARY_COLUMNS)
