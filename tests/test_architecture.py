@@ -20,6 +20,7 @@ ROOMS: dict[str, set[str]] = {
         "testbed.core.views",
         "testbed.core.replica_view",
         "testbed.core.cost",
+        "testbed.core.token_tree",
     },
     "workloads": {"testbed.core", "numpy"},
     "sim": {"testbed.core", "testbed.policies", "testbed.workloads", "simpy", "numpy"},
@@ -35,8 +36,17 @@ ROOMS: dict[str, set[str]] = {
     },
     "metrics": {"testbed.core", "numpy", "pandas", "pyarrow", "yaml"},
     "reports": {"testbed.core", "testbed.metrics", "matplotlib", "numpy", "pandas"},
+    # The engine only where decision parity is looked at, when that runs.
+    "conformance": {
+        "testbed.core",
+        "testbed.policies",
+        "testbed.sim",
+        "testbed.metrics.bounds",
+        "testbed.engine",
+        "numpy",
+    },
     # Each command imports what it needs when it runs.
-    "commands": {"testbed", "numpy"},
+    "commands": {"testbed", "numpy", "torch", "tqdm"},
     "advisor": {"testbed.core", "testbed.workloads", "testbed.metrics", "numpy", "pandas"},
 }
 """What each room of testbed/ may import besides itself and the standard library."""
@@ -154,6 +164,7 @@ def test_kernels_know_nothing_of_the_testbed() -> None:
     ("imported", "absent"),
     [
         ("testbed.sim.world", {"torch", "triton", "transformers", "pandas", "matplotlib", "hydra"}),
+        ("testbed.conformance", {"torch", "transformers", "pandas", "matplotlib", "hydra"}),
         ("testbed.policies", {"torch", "pandas", "matplotlib", "simpy", "hydra"}),
         ("testbed.cli", {"torch", "pandas", "matplotlib", "simpy", "hydra"}),
     ],

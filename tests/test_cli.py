@@ -78,13 +78,6 @@ def test_a_mistake_is_one_line_and_status_2(
     assert shown.err.count("\n") == 1
 
 
-def test_policy_list_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policy", "list"]) == 0
-    rows = [tuple(line.split()[:2]) for line in capsys.readouterr().out.splitlines()]
-    assert {("scheduling", "dlpm"), ("eviction", "lru"), ("routing", "round_robin")} <= set(rows)
-    assert len(rows) == len(set(rows))
-
-
 def test_no_command_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([])

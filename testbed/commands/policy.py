@@ -1,26 +1,150 @@
-"""`testbed policy`: what there is to choose from."""
+"""`testbed policy`: what there is to choose from, a start for one of yours, is it sound?"""
 
 from __future__ import annotations
 
 import argparse
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import get_terminal_size
 from textwrap import shorten
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.policies.registry import Kind
+
+KINDS: tuple[Kind, ...] = ("scheduling", "eviction", "routing")
+
+CITED = re.compile(
+    r"arXiv \d{4}\.\d{4,5}|\b(?:OSDI|SOSP|NSDI|ATC|FAST|SIGCOMM|EuroSys|ASPLOS|ICML|MLSys|USITS)"
+    r"(?: ?'\d\d| \d{4})|\b(?:SGLang|vLLM|Dynamo|llm-d|LightLLM|RAGCache|Preble|VTC artifact)\b"
+)
+"""What counts as a source in a docstring."""
+MAX_SOURCE = 26
+MIN_PURPOSE = 24
+"""On a terminal that leaves less for what a policy does, the sources are left out."""
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser."""
-    policy = commands.add_parser("policy", help="what there is to choose from")
-    listing = policy.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "list", help="list scheduling, eviction and routing policies"
+    """Add the command's parsers."""
+    policy = commands.add_parser("policy", help="list policies, begin one, check one")
+    actions = policy.add_subparsers(required=True, metavar="COMMAND")
+    listing = actions.add_parser("list", help="scheduling, eviction and routing policies")
+    listing.add_argument("--kind", choices=KINDS, help="only these")
+    listing.set_defaults(command=_list)
+    new = actions.add_parser("new", help="write a small package with a policy to start from")
+    new.add_argument("name", metavar="NAME", help="lower-case letters, digits and _")
+    new.add_argument("--kind", choices=KINDS, default="scheduling")
+    new.add_argument("--into", type=Path, default=Path(), metavar="FOLDER", help="default: here")
+    new.set_defaults(command=_new)
+    check = actions.add_parser("check", help="run the conformance kit")
+    check.add_argument("policy", metavar="POLICY", help="a name, or package.module:Class")
+    check.add_argument("--kind", choices=KINDS, help="where a name is one of several kinds")
+    check.add_argument(
+        "--param", action="append", default=[], metavar="NAME=VALUE", help="repeatable"
     )
-    listing.set_defaults(command=_list_policies)
+    check.add_argument(
+        "--horizon", type=int, metavar="REQUESTS", help="how many later ones may pass a request"
+    )
+    check.set_defaults(command=_check)
 
 
-def _list_policies(options: argparse.Namespace) -> int:
+def _list(options: argparse.Namespace) -> int:
     from testbed.policies import registry
 
-    for kind in get_args(registry.Kind):
-        for name in registry.names(kind):
-            purpose, _, _ = (registry.find(kind, name).__doc__ or "").partition("\n\n")
-            print(f"{kind:<10}  {name:<12}  {shorten(purpose, 74, placeholder=' ...')}")
+    _see_working_folder()
+    kinds: tuple[registry.Kind, ...] = (options.kind,) if options.kind else KINDS
+    rows = [
+        (kind, name + "†" * is_oracle(policy), policy)
+        for kind in kinds
+        for name in registry.names(kind)
+        for policy in [registry.find(kind, name)]
+    ]
+    width = max(len(label) for _, label, _ in rows)
+    # A pipe has no width: what reads it gets lines that fit a page.
+    columns = max(get_terminal_size((100, 24)).columns, 60)
+    room = columns - width - MAX_SOURCE - 16
+    cites = room >= MIN_PURPOSE
+    if not cites:
+        room = columns - width - 14
+    for kind, label, policy in rows:
+        line = shorten(purpose(policy), room, placeholder=" ...")
+        cited = f"  {source(policy)}" if cites else ""
+        print(f"{kind:<10}  {label:<{width}}  {line:<{room}}{cited}".rstrip())
+    if any(is_oracle(policy) for _, _, policy in rows):
+        print("† oracle: it is told what no real system knows")
     return 0
+
+
+def is_oracle(policy: type[Any]) -> bool:
+    """Whether the class declares that it must be told what no real system knows."""
+    return bool(getattr(policy, "oracle", False))
+
+
+def purpose(policy: type[Any]) -> str:
+    """The first paragraph of the docstring."""
+    return inspect.cleandoc(policy.__doc__ or "").partition("\n\n")[0]
+
+
+def source(policy: type[Any]) -> str:
+    """The first papers and systems that the docstring names; else whose package it is in."""
+    cited = dict.fromkeys(" ".join(found.split()) for found in CITED.findall(policy.__doc__ or ""))
+    text = ""
+    for name in cited:
+        longer = f"{text}, {name}" if text else name
+        if len(longer) > MAX_SOURCE:
+            break
+        text = longer
+    package = policy.__module__.partition(".")[0]
+    return text or ("-" if package == "testbed" else package)
+
+
+def _new(options: argparse.Namespace) -> int:
+    from testbed.commands.new_policy import write_package
+
+    folder = write_package(options.name, options.kind, options.into)
+    print(
+        f"{folder}: a policy for {options.kind}, its test, a config, and a README on how to go on\n"
+        f"next: cd {folder} && python -m pytest && pip install --editable . --no-deps"
+    )
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from testbed.conformance import HORIZON, examine, subject_of
+
+    _see_working_folder()
+    if options.horizon is not None and options.horizon < 0:
+        raise ValueError(f"horizon={options.horizon}: at least 0 is needed")
+    subject = subject_of(options.policy, options.kind, parameters(options.param))
+    print(f"{subject.kind} {subject.name}")
+    failed = 0
+    horizon = HORIZON if options.horizon is None else options.horizon
+    for finding in examine(subject, horizon=horizon):
+        print(finding, flush=True)
+        failed += finding.status == "failed"
+    return 1 if failed else 0
+
+
+def parameters(given: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE by name: values as JSON, what is no JSON as text. ValueError without a `=`."""
+    values: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise ValueError(f"param={text!r}: NAME=VALUE is needed")
+        try:
+            values[name] = json.loads(value)
+        except ValueError:
+            values[name] = value
+    return values
+
+
+def _see_working_folder() -> None:
+    """Modules in the working folder can be imported, as they can by `python -m`."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from testbed.core.cost import CostModel
 from testbed.core.replica_view import ReplicaView
+from testbed.core.request import Tokens
 from testbed.core.views import (
     CacheView,
     NodeView,
@@ -77,6 +79,10 @@ class SchedulingPolicy(ABC):
     """Whether it must know true output lengths: its sequences are OracleViews, and reports say so.
     Only requests whose output is scripted can be served."""
 
+    may_starve: bool = False
+    """Whether some request may wait for ever while later ones pass it. Set on the class, or on the
+    instance where it depends on a parameter; the conformance kit looks for what is not declared."""
+
     def on_start(self, view: SchedulerView) -> None:
         """Called once, before anything else."""
 
@@ -136,9 +142,20 @@ class EvictionPolicy(ABC):
     def priority(self, node: NodeView, now: int) -> Any:
         """The node's rank; the smallest goes first, ties by insertion order. `now` is a step.
 
-        May change when a hook below is called for the node, not with time alone, and not when an
-        eviction only shortens the leaf.
+        May change when a hook below is called for the node. If it changes otherwise, override
+        `reranked`; if an eviction that only shortens the leaf changes it, override `tail_pages`.
         """
+
+    def reranked(self) -> Iterable[NodeView]:
+        """Override to name, before each eviction, the nodes whose priority changed with no hook."""
+        return ()
+
+    def tail_pages(self, node: NodeView) -> int | None:
+        """Override where a leaf's pages differ in rank: how many at its end share the priority.
+
+        The rest of the leaf is ranked anew once they have left. None stands for all.
+        """
+        return None
 
     def on_insert(self, node: NodeView, sequence: SequenceView) -> None:
         """A new node holds tokens that were just computed for the sequence."""
@@ -161,11 +178,36 @@ class EvictionPolicy(ABC):
 
 
 class RoutingPolicy(ABC):
-    """Picks the replica that will serve a request."""
+    """Picks the replica that will serve a request.
+
+    One instance serves the whole fleet for one run. Hooks default to nothing and cost nothing
+    unless overridden. A router sees its own requests come and go when they do (on_first_token,
+    on_finish); what the replicas report (ReplicaView, on_store, on_trim) may be stale.
+    """
+
+    reads_cache: ClassVar[bool] = True
+    """Whether choose() calls ReplicaView.peek. False saves the index over all caches, and peek
+    raises PolicyError."""
+
+    def on_start(self, replicas: tuple[ReplicaView, ...], cost: CostModel) -> None:
+        """Called once, before anything else; choose() gets the same views."""
 
     @abstractmethod
     def choose(self, request: RequestView, replicas: tuple[ReplicaView, ...], now: float) -> int:
-        """The index of the chosen replica."""
+        """The index of the replica that gets the request; it is dispatched at once."""
+
+    def on_first_token(self, request: RequestView, replica: int, now: float) -> None:
+        """The replica produced the request's first token: its prefill is over."""
+
+    def on_finish(self, request: RequestView, replica: int, output_tokens: int, now: float) -> None:
+        """The request left the replica with so many tokens; 0 if it was refused."""
+
+    def on_store(self, replica: int, run: int, namespace: str, tokens: Tokens, start: int) -> None:
+        """The replica has cached all of `tokens` (whole pages); what lies beyond depth `start` is
+        new, and is from now on that replica's run of this number."""
+
+    def on_trim(self, replica: int, run: int, end: int) -> None:
+        """The replica dropped the run's tail: it ends at depth `end` (tokens) now, or is gone."""
 
 
 class PolicyError(Exception):

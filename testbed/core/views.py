@@ -5,6 +5,7 @@ Assigning to a field raises AttributeError. No view shows a request's true outpu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -207,6 +208,11 @@ class NodeView:
         return len(self._node.tokens)
 
     @property
+    def tokens(self) -> Tokens:
+        """The tokens on the edge, read-only."""
+        return _read_only(self._node.tokens)
+
+    @property
     def end(self) -> int:
         """Depth in tokens at the end of the edge."""
         return self._node.end
@@ -365,6 +371,11 @@ class SchedulerView(ReadOnly):
         return tuple(sequence.view for sequence in self._scheduler.running)
 
     @property
+    def num_free_slots(self) -> int:
+        """Sequences that may still join the running batch: max_running less those that run."""
+        return self._scheduler.config.max_running - len(self._scheduler.running)
+
+    @property
     def cache(self) -> CacheView:
         """The prefix cache."""
         return self._cache_view
@@ -377,14 +388,10 @@ class SchedulerView(ReadOnly):
     @property
     def clients(self) -> Mapping[str, ClientView]:
         """Clients with waiting or running sequences, by name; O(waiting + running) to build."""
-        waiting: dict[str, int] = {}
-        running: dict[str, int] = {}
-        for sequence in self._scheduler.waiting:
-            waiting[sequence.request.client] = waiting.get(sequence.request.client, 0) + 1
-        for sequence in self._scheduler.running:
-            running[sequence.request.client] = running.get(sequence.request.client, 0) + 1
+        waiting = Counter(sequence.request.client for sequence in self._scheduler.waiting)
+        running = Counter(sequence.request.client for sequence in self._scheduler.running)
         names = sorted(waiting.keys() | running.keys())
-        return {name: ClientView(waiting.get(name, 0), running.get(name, 0)) for name in names}
+        return {name: ClientView(waiting[name], running[name]) for name in names}
 
 
 def _read_only(tokens: Tokens) -> Tokens:

@@ -15,6 +15,7 @@ from testbed.core.policy import (
     SchedulingPolicy,
 )
 from testbed.core.replica_view import ReplicaView
+from testbed.core.token_tree import TokenTree, TreeNode
 from testbed.core.views import (
     CacheView,
     ClientView,
@@ -25,6 +26,7 @@ from testbed.core.views import (
     SequenceView,
     WaitingView,
 )
+from testbed.policies.registry import register
 
 __all__ = [
     "NO_BUDGET",
@@ -47,5 +49,8 @@ __all__ = [
     "SchedulerView",
     "SchedulingPolicy",
     "SequenceView",
+    "TokenTree",
+    "TreeNode",
     "WaitingView",
+    "register",
 ]

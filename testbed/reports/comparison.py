@@ -12,13 +12,23 @@ import pandas as pd
 from testbed.metrics.intervals import Interval, mean_interval
 from testbed.metrics.loading import Results
 
+ORACLE_NOTE = "† oracle: it is told what no real system knows"
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """by: the options that make a label. groups: summaries by label, each indexed by seed."""
+    """by: the options that make a label. groups: summaries by label, each indexed by seed.
+
+    oracles: the labels of runs with a policy that was told what no real system knows.
+    """
 
     by: tuple[str, ...]
     groups: dict[str, pd.DataFrame]
+    oracles: frozenset[str] = frozenset()
+
+    def mark(self, label: str) -> str:
+        """A dagger for an oracle's label, else nothing."""
+        return "†" if label in self.oracles else ""
 
     def interval(self, label: str, metric: str) -> Interval:
         """The metric's mean over the seeds of one label."""
@@ -54,6 +64,7 @@ def compare(results: Results, by: Sequence[str] = ()) -> Comparison:
     values = list(options[list(chosen)].itertuples(index=False, name=None))
     labels = [" ".join(map(_text, row)) for row in values]
     groups: dict[str, pd.DataFrame] = {}
+    oracles: set[str] = set()
     ranks = {label: [_rank(v) for v in row] for label, row in zip(labels, values, strict=True)}
     for label in sorted(ranks, key=ranks.__getitem__):
         rows = summary[[other == label for other in labels]].set_index("seed")
@@ -65,7 +76,9 @@ def compare(results: Results, by: Sequence[str] = ()) -> Comparison:
                 f"an option that tells them apart is needed in by={chosen}"
             )
         groups[label] = rows.sort_index()
-    return Comparison(chosen, groups)
+        if results.oracle_runs.intersection(rows["run"]):
+            oracles.add(label)
+    return Comparison(chosen, groups, frozenset(oracles))
 
 
 def _text(value: Any) -> str:

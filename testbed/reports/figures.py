@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.reports.comparison import Comparison
+from testbed.reports.comparison import ORACLE_NOTE, Comparison
 from testbed.reports.style import STYLE, colours, save, write_whole
 
 BOUNDS: Mapping[str, tuple[str, tuple[float, tuple[float, ...]]]] = MappingProxyType(
@@ -35,12 +35,13 @@ def plot_policies(comparison: Comparison, stem: str | Path) -> list[Path]:
 
 
 def policy_table(comparison: Comparison) -> pd.DataFrame:
-    """What the figure shows: label, seeds, and each metric's mean and 95 % half width."""
+    """What the figure shows: label, seeds, each metric's mean and 95 % half width, if oracle."""
     rows = []
     for label, group in comparison.groups.items():
         row: dict[str, object] = {"label": label, "seeds": len(group)}
         for metric in ("hit_rate", *BOUNDS, "output_tokens_per_s"):
             row[metric], row[f"{metric}_half_width"] = comparison.interval(label, metric)
+        row["oracle"] = label in comparison.oracles
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -55,12 +56,15 @@ def policy_figure(comparison: Comparison) -> Figure:
         _bars(hit, comparison, "hit_rate", decimals=3)
         _bars(throughput, comparison, "output_tokens_per_s", decimals=0)
         has_bounds = _bounds(hit, comparison)
-        hit.set_yticks(range(len(labels)), labels)
+        names = [label + comparison.mark(label) for label in labels]
+        hit.set_yticks(range(len(labels)), names)
         hit.set_ylim(len(labels) - 0.4, -0.6)
         for axes in (hit, throughput):
             axes.set_xlim(left=0)
         hit.set_xlabel("Prefix-cache hit rate")
         throughput.set_xlabel("Output throughput (tokens/s)")
+        if comparison.oracles:
+            figure.supxlabel(ORACLE_NOTE, fontsize=STYLE["xtick.labelsize"])
         if has_bounds:
             figure.legend(loc="outside upper left", ncols=len(BOUNDS), handlelength=1.6)
     return figure

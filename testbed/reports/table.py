@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed.metrics.intervals import Interval
-from testbed.reports.comparison import Comparison
+from testbed.reports.comparison import ORACLE_NOTE, Comparison
 
 MAX_WIDTH = 100
 MAX_LABEL = 40
@@ -67,15 +67,24 @@ def comparison_table(comparison: Comparison, baseline: str | None = None) -> str
     shown = {m: cells for m, cells in means.items() if m.always or _varies(cells)}
     constant = {m: c[0].mean for m, c in means.items() if m not in shown}
     heading = " ".join(comparison.by)
-    parts = [_stack(heading, labels, [_column(m, cells, mark=True) for m, cells in shown.items()])]
+    names = [_name(comparison, label) for label in labels]
+    parts = [_stack(heading, names, [_column(m, cells, mark=True) for m, cells in shown.items()])]
     if baseline is not None and len(labels) > 1:
         others = [label for label in labels if label != baseline]
         columns = [
             _column(m, [comparison.difference(o, baseline, m.column) for o in others], mark=False)
             for m in shown
         ]
-        parts.append(_stack(f"less {baseline}", others, columns))
+        names = [_name(comparison, label) for label in others]
+        parts.append(_stack(f"less {baseline}", names, columns))
     return "\n\n".join([*parts, "\n".join(_notes(comparison, constant))]) + "\n"
+
+
+def _name(comparison: Comparison, label: str) -> str:
+    """The label, cut to size and marked."""
+    mark = comparison.mark(label)
+    room = MAX_LABEL - len(mark)
+    return (label if len(label) <= room else label[: room - 3] + "...") + mark
 
 
 def _varies(cells: Sequence[Interval]) -> bool:
@@ -123,8 +132,8 @@ def _column(metric: Metric, cells: Sequence[Interval], *, mark: bool) -> list[st
 
 def _stack(heading: str, labels: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
     """Tables one below the other, each with the labels at the left."""
+    heading = heading if len(heading) <= MAX_LABEL else heading[: MAX_LABEL - 3] + "..."
     names = ["", heading, *labels]
-    names = [n if len(n) <= MAX_LABEL else n[: MAX_LABEL - 3] + "..." for n in names]
     width = max(map(len, names))
     left = [name.ljust(width) for name in names]
     blocks: list[list[Sequence[str]]] = [[left]]
@@ -147,6 +156,7 @@ def _ruled(block: Sequence[Sequence[str]]) -> list[list[str]]:
 
 def _notes(comparison: Comparison, constant: dict[Metric, float]) -> list[str]:
     notes = ["* best of its column"] if len(comparison.groups) > 1 else []
+    notes += [ORACLE_NOTE] if comparison.oracles else []
     seeds = [len(group) for group in comparison.groups.values()]
     if max(seeds) > 1:
         number = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"

@@ -9,7 +9,8 @@ from testbed.core.batch import StepResult
 from testbed.core.request import Request
 from testbed.core.scheduler import Scheduler
 from testbed.policies import SchedulingPolicy, registry
-from testbed.policies.scheduling.fair import Dlpm, Vtc
+from testbed.policies.scheduling.fair import Dlpm
+from testbed.policies.scheduling.vtc import Vtc
 from tests.cases.instance import (
     CAPACITY,
     NO_POLICY,

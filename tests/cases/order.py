@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from testbed.core.scheduler import Scheduler
+from testbed.core.views import RequestView
 from testbed.metrics.bounds import clairvoyant_bound, sharing_bound
 from testbed.metrics.prompt_paths import prompt_paths
 from testbed.policies import SchedulingPolicy, registry
@@ -55,17 +56,13 @@ def results(instance: Instance) -> dict[str, Any]:
     expected = instance["expected"]
     sharing = sharing_bound(prompt_paths(case.requests, 1, min_computed_tokens=0))
     fcfs = case.in_order()
-    clairvoyant = case.clairvoyant()
     return {
         "total_tokens": sharing.total_tokens,
         "distinct_prefix_tokens": sharing.total_tokens - sharing.hit_tokens,
         "upper_bound_cold": sharing.hit_tokens,
         "best_any_order_lru": _best_order(case, expected.get("best_any_order_lru", {})),
-        "fcfs_token": {
-            name: clairvoyant if name == "belady" else _by_eviction(case, name)
-            for name in expected.get("fcfs_token", {})
-        },
-        "fcfs_optimal_eviction": clairvoyant["hits"],
+        "fcfs_token": {name: _by_eviction(case, name) for name in expected.get("fcfs_token", {})},
+        "fcfs_optimal_eviction": case.clairvoyant(),
         "fcfs_hits_cap1": case.capped(fcfs),
         "fcfs_node_lru": _summary(case.in_order(granularity="node")),
         "fcfs_node_lru_sglang_touch": _summary(
@@ -85,10 +82,9 @@ class _Case:
     """The prompts, and how to serve them on a cache that has served the warm ones."""
 
     def __init__(self, instance: Instance) -> None:
-        warm = len(instance["warm"])
-        everything = requests_of(instance["warm"] + instance["prompts"])
-        self.warm = everything[:warm]
-        self.requests = requests_of(instance["prompts"])
+        everything = requests_of(instance["prompts"] + instance["warm"])
+        self.requests = everything[: len(instance["prompts"])]
+        self.warm = everything[len(instance["prompts"]) :]
         self.capacity: int = instance["capacity"]
         self._precedence: list[list[int]] = instance["precedence"]
 
@@ -116,20 +112,11 @@ class _Case:
         lengths = (len(self.requests[i].prompt) for i in served.order)
         return sum(min(hits, length - 1) for hits, length in zip(served.hits, lengths, strict=True))
 
-    def clairvoyant(self) -> dict[str, Any]:
-        """Arrival order under Belady's rule, the warm prompts served first and not counted."""
+    def clairvoyant(self) -> int:
+        """The bound on hits in arrival order, the warm prompts served first and not counted."""
         paths = prompt_paths([*self.warm, *self.requests], 1, min_computed_tokens=0)
         bound = clairvoyant_bound(paths, self.capacity)
-        hits = bound.request_hit_tokens.tolist()
-        warm = len(self.warm)
-        misses = sum(len(request.prompt) for request in self.warm) - sum(hits[:warm])
-        # Nothing leaves before the cache is full, so this is how much the warm prompts evicted.
-        evicted = bound.evicted_pages - max(0, misses - self.capacity)
-        return {
-            "hits": sum(hits[warm:]),
-            "per_request": hits[warm:],
-            "evicted_tokens": evicted,
-        }
+        return int(bound.request_hit_tokens[len(self.warm) :].sum())
 
 
 def _summary(served: Served) -> dict[str, Any]:
@@ -147,7 +134,12 @@ def _choice(served: Served) -> dict[str, Any]:
 def _by_eviction(case: _Case, name: str) -> dict[str, Any] | Skip:
     if name not in registry.names("eviction"):
         return NO_POLICY
-    return _summary(case.in_order(eviction=registry.eviction(name)))
+    if name == "belady":
+        eviction = registry.eviction(name, min_computed_tokens=SERIAL.min_computed_tokens)
+        eviction.on_future([RequestView(request) for request in [*case.warm, *case.requests]])
+    else:
+        eviction = registry.eviction(name)
+    return _summary(case.in_order(eviction=eviction))
 
 
 def _by_block(case: _Case, block_size: int) -> dict[str, Any]:

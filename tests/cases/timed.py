@@ -69,6 +69,9 @@ def results(instance: Instance) -> dict[str, Any]:
 
 
 def _by_policy(requests: list[Request], capacity: int, name: str) -> dict[str, Any] | Skip:
+    policy, _, k = name.rpartition("_")
+    if policy == "k_lpm":
+        return _serve(requests, capacity, partial(registry.scheduling, policy, k=int(k)))
     if name not in registry.names("scheduling"):
         return NO_POLICY
     return _serve(requests, capacity, partial(registry.scheduling, name))

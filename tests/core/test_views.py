@@ -50,6 +50,7 @@ def test_the_scheduler_s_view_is_current() -> None:
     assert [s.id for s in view.waiting] == [2]
     assert [s.id for s in view.running] == [1]
     assert (len(view.waiting), view.now) == (1, stepper.scheduler.now)
+    assert view.num_free_slots == stepper.scheduler.config.max_running - 1
     assert view.clients == {"a": ClientView(0, 1), "b": ClientView(1, 0)}
     cache = view.cache
     assert cache.page_size == 1

@@ -148,7 +148,7 @@ def test_a_sweep_is_compared_by_what_differs(command: Command, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["scheduler=lmp"], "scheduler=lmp: one of dfs, dfs_weight, dlpm, fcfs, lpm, vtc"),
+        (["scheduler=lmp"], "scheduler=lmp: one of dfs, dfs_weight, dlpm, fcfs, "),
         (["cache.tokenz=5"], "cache.tokenz: no such option; cache has page_size,"),
         (["+cache.sise=5"], "cache.sise: no such option; cache has page_size,"),
         (["sead=1"], "sead: no such option; an experiment has workload,"),

@@ -15,7 +15,7 @@ Charge = Callable[[SequenceView, int, int], int]
 
 
 class ServiceGaps(Audited):
-    """Sums up weighted service at each admission and token; looks at the gaps after each."""
+    """Sums up service per weight at each admission and token; looks at the gaps after each."""
 
     def __init__(
         self, policy: SchedulingPolicy, charge: Charge, prices: tuple[float, float]
@@ -43,20 +43,20 @@ class ServiceGaps(Audited):
     def on_admit(self, sequence: SequenceView, cached: int, extend: int) -> None:
         if not sequence.num_preemptions:
             tokens = self.charge(sequence, cached, extend)
-            self.serve(sequence.client, self.prices[0] * tokens)
+            self.serve(sequence, self.prices[0] * tokens)
         self.enqueue(sequence.client, -1)
         super().on_admit(sequence, cached, extend)
 
     def on_tokens(self, sequence: SequenceView, count: int) -> None:
-        self.serve(sequence.client, self.prices[1] * count)
+        self.serve(sequence, self.prices[1] * count)
         super().on_tokens(sequence, count)
 
     def enqueue(self, client: str, count: int) -> None:
         self.queued[client] = self.queued.get(client, 0) + count
         self.observe()
 
-    def serve(self, client: str, amount: float) -> None:
-        self.service[client] += amount
+    def serve(self, sequence: SequenceView, amount: float) -> None:
+        self.service[sequence.client] += amount / sequence.weight
         self.observe()
 
     def observe(self) -> None:

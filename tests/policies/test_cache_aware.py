@@ -1,4 +1,4 @@
-"""LPM: longest cached prefix first; in-batch deduplication. Rows are peers' test cases."""
+"""LPM, its aging and deduplication, and k-LPM. Rows are peers' test cases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.core.views import SchedulerView, SequenceView
-from testbed.policies.scheduling.cache_aware import Lpm
+from testbed.policies.scheduling.cache_aware import KLpm, Lpm
 from tests.core.stepping import GREEDY, Stepper
 from tests.policies.auditing import Audited, order
 from tests.sim.worlds import World, worlds
@@ -148,6 +148,7 @@ def test_the_earliest_arrival_represents_its_group_even_after_a_preemption() -> 
         ({"dedupe_check": -2}, "dedupe_check=-2, dedupe_share=32"),
         ({"dedupe_share": 0}, "dedupe_check=-1, dedupe_share=0"),
         ({"on_misfit": "x"}, "on_misfit='x'"),
+        ({"aging": -1.0}, r"aging=-1\.0: a finite number of at least 0"),
     ],
 )
 def test_parameters_are_checked(parameters: dict[str, Any], message: str) -> None:
@@ -199,3 +200,100 @@ def test_duplicates_are_those_that_share_with_an_earlier_cold_one(
     world: World, check: int, share: int
 ) -> None:
     world.run(policy=lambda: DedupedOrder(check, share))
+
+
+@pytest.mark.parametrize(("aging", "passed_by"), [(0.0, 8), (2.0, 5), (2.6, 4), (100.0, 1)])
+def test_a_cold_request_is_passed_by_those_only_that_come_soon_after(
+    aging: float, passed_by: int
+) -> None:
+    stepper = Stepper(policy=Lpm(aging=aging), max_running=1)
+    stepper.add(range(10))
+    stepper.run()
+    cold = stepper.add([50])
+    # One with 10 cached tokens comes with the cold one and at every step: 10 > 2 * 4 but not 2 * 5.
+    for number in range(8):
+        stepper.add([*range(10), 60 + number])
+        stepper.step()
+    stepper.run()
+    order_served = [row[3] for row in stepper.log.rows if row[2] == "admit"]
+    assert order_served.index(cold.request.id) == 1 + passed_by
+
+
+class Ages(Audited):
+    """Notes the step of each arrival and picks by looking at everybody."""
+
+    def __init__(self, aging: float, on_misfit: Any) -> None:
+        super().__init__(Lpm(on_misfit, aging=aging), self.pick)
+        self.aging = aging
+        self.arrived: dict[int, int] = {}
+
+    def on_start(self, view: SchedulerView) -> None:
+        self.view = view
+        super().on_start(view)
+
+    def on_arrival(self, sequence: SequenceView) -> Any:
+        self.arrived[sequence.index] = self.view.step
+        return super().on_arrival(sequence)
+
+    def pick(self, view: SchedulerView, left: list[SequenceView]) -> SequenceView:
+        def grown(s: SequenceView) -> float:
+            waited = view.step - self.arrived[s.index]
+            return view.cache.peek(s.tokens, s.namespace) + self.aging * waited
+
+        return min(left, key=lambda s: (-grown(s), s.index))
+
+
+@settings(max_examples=150)
+@given(worlds(replicas=1), st.sampled_from([0.5, 2.0, 64.0]), st.sampled_from(["stop", "skip"]))
+def test_every_proposal_is_the_longest_grown_match(
+    world: World, aging: float, on_misfit: str
+) -> None:
+    # Halves and whole numbers are summed up exactly.
+    world.run(policy=lambda: Ages(aging, on_misfit))
+
+
+def test_aging_lets_nobody_starve() -> None:
+    assert Lpm().may_starve and Lpm(aging=1.0, dedupe_check=0).may_starve
+    assert not Lpm(aging=1.0).may_starve
+
+
+@pytest.mark.parametrize(
+    ("k", "expected"), [(1, [1, 2, 3, 4, 5]), (2, [1, 4, 2, 5, 3]), (3, [1, 4, 5, 2, 3])]
+)
+def test_every_kth_pick_is_the_front_of_the_queue(k: int, expected: list[int]) -> None:
+    policy = KLpm(k)
+    stepper = Stepper(policy=policy, max_running=1)
+    stepper.add(range(10))
+    stepper.run()
+    policy._picks = 0
+    for prompt in ([50], [60], [70], [*range(9), 1], [*range(8), 1]):
+        stepper.add(prompt)
+    stepper.run()
+    assert [row[3] for row in stepper.log.rows if row[2] == "admit"][1:] == expected
+
+
+class Picks(Audited):
+    """Counts picks, and takes the front or the longest match of everybody."""
+
+    def __init__(self, k: int) -> None:
+        super().__init__(KLpm(k), self.pick)
+        self.k = k
+        self.picks = 0
+
+    def pick(self, view: SchedulerView, left: list[SequenceView]) -> SequenceView:
+        return left[0] if self.picks % self.k == 0 else longest(view, left)
+
+    def on_admit(self, sequence: SequenceView, cached: int, extend: int) -> None:
+        self.picks += 1
+        super().on_admit(sequence, cached, extend)
+
+
+@settings(max_examples=100)
+@given(worlds(replicas=1), st.integers(1, 4))
+def test_every_proposal_is_the_front_or_the_longest_match(world: World, k: int) -> None:
+    world.run(policy=lambda: Picks(k))
+
+
+def test_k_is_checked() -> None:
+    with pytest.raises(ValueError, match="k=0: at least 1 is needed"):
+        KLpm(0)

@@ -24,32 +24,31 @@ def test_memory_is_bounded_by_who_waits_not_by_what_happened() -> None:
         assert len(queue._heap) <= 64 + 2 * 10 + 1
 
 
-Move = tuple[int, tuple[int, bool] | None]
-"""A sequence's number, and (match, put last), or None to discard it."""
-puts = st.one_of(st.none(), st.tuples(st.integers(0, 3), st.booleans()))
-moves = st.lists(st.tuples(st.integers(0, 5), puts), max_size=60)
+Move = tuple[int, int | None]
+"""A sequence's number, and its match, or None to discard it."""
+moves = st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(0, 3))), max_size=60)
 
 
 @given(moves)
 def test_the_queue_is_sorted_whatever_changes(moves: list[Move]) -> None:
     queue, known = MatchQueue(), views(6)
-    expected: dict[int, tuple[bool, int, int]] = {}
-    for number, put in moves:
+    expected: dict[int, tuple[int, int]] = {}
+    for number, match in moves:
         view = known[number]
-        if put is None:
+        if match is None:
             queue.discard(view)
             expected.pop(number, None)
         else:
-            match, last = put
             view._sequence.num_matched_tokens = match
-            queue.put(view, last=last)
-            expected[number] = (last, 0 if last else -match, number)
+            queue.put(view)
+            expected[number] = (-match, number)
         best = sorted(expected, key=lambda n: expected[n])
         assert len(queue) == len(expected)
         assert [view.index for view in queue.in_order()] == best
         first = queue.first()
         assert (first is None) == (not best)
-        assert first is None or first.sequence is known[best[0]]
+        assert first is None or first.item is known[best[0]]
+        assert [view in queue for view in known] == [n in expected for n in range(6)]
 
 
 def test_the_queue_stays_small_however_often_matches_change() -> None:
@@ -59,4 +58,4 @@ def test_the_queue_stays_small_however_often_matches_change() -> None:
         queue.put(view)
     assert len(queue._heap) <= 66
     first = queue.first()
-    assert first is not None and first.sequence is view
+    assert first is not None and first.item is view

@@ -110,7 +110,7 @@ def test_a_path_must_lead_to_a_policy_of_the_kind(path: str, message: str) -> No
 def test_an_entry_point_adds_a_policy_without_an_edit() -> None:
     assert registry.names("scheduling")[-1] == "impatient"
     assert registry.names("eviction")[-1] == "newest"
-    assert registry.names("routing") == ("round_robin", "least_loaded")
+    assert registry.names("routing") == tuple(registry.BUILT_IN["routing"])
     policy = registry.scheduling("impatient", patience=5)
     assert isinstance(policy, Impatient) and policy.patience == 5
     assert isinstance(registry.eviction("newest"), Mru)

@@ -17,7 +17,10 @@ MakeSweep = Callable[..., Results]
 
 @pytest.fixture
 def make_sweep(tmp_path: Path) -> MakeSweep:
-    """make_sweep((options, seed, summary), ...) writes and loads one run a triple."""
+    """make_sweep((options, seed, summary), ...) writes and loads one run a triple.
+
+    A run whose scheduler is called `oracle` is one with an oracle.
+    """
 
     def make(*runs: tuple[dict[str, Any], int, dict[str, float]]) -> Results:
         record = RunRecord(columns_of([], REQUEST_COLUMNS), columns_of([], STEP_COLUMNS), None, {})
@@ -30,6 +33,7 @@ def make_sweep(tmp_path: Path) -> MakeSweep:
                 seed=seed,
                 wall_seconds=0.0,
                 overrides={**options, "seed": seed},
+                oracles=["scheduler"] if options.get("scheduler") == "oracle" else [],
             )
         return load(tmp_path / "sweep")
 

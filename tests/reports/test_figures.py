@@ -13,7 +13,7 @@ import pytest
 
 from testbed.reports import style
 from testbed.reports.comparison import Comparison, compare
-from testbed.reports.figures import plot_policies, policy_figure
+from testbed.reports.figures import plot_policies, policy_figure, policy_table
 from testbed.reports.style import PALETTE, POLICY_COLOURS, colours
 
 
@@ -65,6 +65,16 @@ def test_the_numbers_lie_beside_the_figure(comparison: Comparison, tmp_path: Pat
     # Two seeds 0.1 apart: 12.706 * 0.0707107 / sqrt 2.
     assert rows[1][:4] == ["fcfs", "2", "0.3", "0.6353"]
     assert rows[2][:4] == ["lpm", "1", "0.5", ""]
+
+
+def test_an_oracle_is_marked_in_figure_and_numbers(make_sweep: Any) -> None:
+    numbers = summary(0.5, 9.0)
+    sweep = make_sweep(({"scheduler": "oracle"}, 0, numbers), ({"scheduler": "lpm"}, 0, numbers))
+    comparison = compare(sweep)
+    figure = policy_figure(comparison)
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["lpm", "oracle†"]
+    assert figure.get_supxlabel().startswith("† oracle")
+    assert policy_table(comparison)["oracle"].tolist() == [False, True]
 
 
 def test_equal_results_give_equal_bytes_in_any_process(tmp_path: Path) -> None:

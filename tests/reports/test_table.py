@@ -101,3 +101,23 @@ def test_an_unknown_baseline_is_an_error(make_sweep: Any) -> None:
     comparison = compare(make_sweep(({"scheduler": "lpm"}, 0, LPM)))
     with pytest.raises(ValueError, match="baseline='fcfs': one of lpm is needed"):
         comparison_table(comparison, baseline="fcfs")
+
+
+def test_oracles_are_marked_and_explained(make_sweep: Any) -> None:
+    results = make_sweep(
+        ({"scheduler": "oracle"}, 0, LPM),
+        ({"scheduler": "lpm"}, 0, FCFS),
+        ({"scheduler": "x" * 50}, 0, FCFS),
+    )
+    comparison = compare(results)
+    assert comparison.oracles == {"oracle"}
+    table = comparison_table(comparison, baseline="lpm")
+    assert table.count("oracle† ") == 2
+    assert "lpm† " not in table and "† oracle: it is told what no real system knows\n" in table
+
+
+def test_a_long_label_keeps_its_mark(make_sweep: Any) -> None:
+    options = {"scheduler": "oracle", "workload": "w" * 60}
+    comparison = compare(make_sweep((options, 0, LPM)), by=["workload", "scheduler"])
+    first = comparison_table(comparison).splitlines()[3].split()[0]
+    assert first == "w" * 36 + "...†" and len(first) == 40

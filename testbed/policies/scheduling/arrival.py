@@ -26,6 +26,8 @@ class Fcfs(SchedulingPolicy):
     def __init__(self, on_misfit: OnMisfit = "stop") -> None:
         check_on_misfit(on_misfit)
         self._stop = on_misfit == "stop"
+        # Whoever does not fit may be passed by others that do, again and again.
+        self.may_starve = on_misfit == "skip"
 
     def candidates(self, view: SchedulerView) -> Proposals:
         """The queue, front to back."""

@@ -20,6 +20,7 @@ class Dfs(SchedulingPolicy):
     """
 
     reacts_to_decoding = False
+    may_starve = True
 
     def __init__(self, on_misfit: OnMisfit = "stop") -> None:
         check_on_misfit(on_misfit)
@@ -90,6 +91,7 @@ class DfsWeight(SchedulingPolicy):
     """
 
     reacts_to_decoding = False
+    may_starve = True
 
     def __init__(self, on_misfit: OnMisfit = "stop") -> None:
         check_on_misfit(on_misfit)
@@ -110,7 +112,7 @@ class DfsWeight(SchedulingPolicy):
                         yield sequence
                 continue
             while (best := queue.first()) is not None:
-                if not (yield best.sequence):
+                if not (yield best.item):
                     return
         for sequence in () if roots else view.waiting:
             outcome = yield sequence

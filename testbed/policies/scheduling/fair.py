@@ -1,139 +1,14 @@
-"""Admission by fairness between clients: VTC and DLPM."""
+"""Admission by credit: clients with credit left may go, and pay for what they get."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from heapq import heapify, heappop, heappush, heapreplace
 from math import isfinite
-from typing import Literal
 
 from testbed.core.policy import Proposals, SchedulingPolicy
 from testbed.core.views import SchedulerView, SequenceView
 from testbed.policies.scheduling.match_queue import Key, MatchQueue
-
-
-class _Ledger:
-    """One client's weighted service and queue. Token counts are integers, so that charging k
-    tokens at once or one by one gives the same counter."""
-
-    __slots__ = ("lifted", "output_tokens", "prompt_tokens", "queue", "ranked", "weight")
-
-    def __init__(self, weight: float) -> None:
-        self.weight = weight
-        self.ranked = False
-        self.lifted = 0.0
-        self.prompt_tokens = 0
-        self.output_tokens = 0
-        self.queue: dict[int, SequenceView] = {}
-
-
-class Vtc(SchedulingPolicy):
-    """Virtual Token Counter (OSDI'24): the client with the least weighted service goes next.
-
-    Counters rise by prompt_weight * prompt / weight at first admission and by output_weight /
-    weight per output token; inside a client, arrival order. A client that returns to the queue is
-    lifted to the smallest counter of the queued clients, so that idling earns no credit; if nobody
-    is queued, rule `paper` lifts it to the counter of the client that left the queue last, rule
-    `artifact` (the authors' code) does not lift it. Stops at the first misfit, as both do. With
-    prompt_weight <= output_weight, two backlogged clients' service differs by at most
-    2 * max(prompt_weight * longest prompt, output_weight * batch tokens).
-    """
-
-    def __init__(
-        self,
-        prompt_weight: float = 1.0,
-        output_weight: float = 2.0,
-        rule: Literal["paper", "artifact"] = "paper",
-    ) -> None:
-        if not (isfinite(prompt_weight + output_weight) and min(prompt_weight, output_weight) >= 0):
-            raise ValueError(
-                f"prompt_weight={prompt_weight}, output_weight={output_weight}: "
-                "finite numbers of at least 0 are needed"
-            )
-        if rule not in ("paper", "artifact"):
-            raise ValueError(f"rule={rule!r}: paper or artifact is needed")
-        self._prompt_weight = prompt_weight
-        self._output_weight = output_weight
-        self._lifts_when_idle = rule == "paper"
-        self._clients: dict[str, _Ledger] = {}
-        self._left_last: str | None = None
-        # One entry for each ranked client. Counters only rise, so an entry that understates its
-        # client's is re-entered when it surfaces, and the first one that is exact is the minimum.
-        self._heap: list[tuple[float, str]] = []
-
-    def counter(self, client: str) -> float:
-        """The client's virtual token counter."""
-        ledger = self._clients[client]
-        service = (
-            self._prompt_weight * ledger.prompt_tokens + self._output_weight * ledger.output_tokens
-        )
-        return ledger.lifted + service / ledger.weight
-
-    def candidates(self, view: SchedulerView) -> Proposals:
-        """The oldest sequence of the client with the smallest (counter, name)."""
-        while (client := self._least_served()) is not None:
-            outcome = yield next(iter(self._clients[client].queue.values()))
-            if not outcome:
-                return
-
-    def on_arrival(self, sequence: SequenceView) -> None:
-        """Queue the request; lift a client that had nothing queued."""
-        client = sequence.client
-        ledger = self._clients.get(client)
-        if ledger is None:
-            ledger = self._clients[client] = _Ledger(sequence.weight)
-        if not ledger.queue:
-            self._lift(client, ledger)
-            self._rank(client, ledger)
-        ledger.queue[sequence.index] = sequence
-
-    def on_preempt(self, sequence: SequenceView) -> None:
-        """Queue it again, ahead of the client's others; it was charged already."""
-        ledger = self._clients[sequence.client]
-        self._rank(sequence.client, ledger)
-        ledger.queue = {sequence.index: sequence, **ledger.queue}
-
-    def on_admit(self, sequence: SequenceView, cached: int, extend: int) -> None:
-        """Charge the whole prompt, cached or not, once."""
-        ledger = self._clients[sequence.client]
-        del ledger.queue[sequence.index]
-        if not ledger.queue:
-            self._left_last = sequence.client
-        if not sequence.num_preemptions:
-            ledger.prompt_tokens += sequence.num_prompt_tokens
-
-    def on_tokens(self, sequence: SequenceView, count: int) -> None:
-        """Charge what was produced."""
-        self._clients[sequence.client].output_tokens += count
-
-    def _least_served(self) -> str | None:
-        heap = self._heap
-        while heap:
-            counter, client = heap[0]
-            if not self._clients[client].queue:
-                heappop(heap)
-                self._clients[client].ranked = False
-                continue
-            current = self.counter(client)
-            if current == counter:
-                return client
-            heappop(heap)
-            heappush(heap, (current, client))
-        return None
-
-    def _rank(self, client: str, ledger: _Ledger) -> None:
-        if not ledger.ranked:
-            ledger.ranked = True
-            heappush(self._heap, (self.counter(client), client))
-
-    def _lift(self, client: str, ledger: _Ledger) -> None:
-        least = self._least_served()
-        if least is not None:
-            floor = self.counter(least)
-        elif self._lifts_when_idle and self._left_last is not None:
-            floor = self.counter(self._left_last)
-        else:
-            return
-        ledger.lifted += max(0.0, floor - self.counter(client))
 
 
 class Dlpm(SchedulingPolicy):
@@ -145,8 +20,11 @@ class Dlpm(SchedulingPolicy):
     every known client with a deficit of 0 or less gets `quantum`. A large quantum approaches LPM
     (but a newcomer waits until the others' credit is spent), a small one VTC: two backlogged
     clients' extended service differs by at most
-    2 * (quantum + extend_weight * longest prompt + output_weight * batch tokens).
+    2 * (quantum + extend_weight * longest prompt + output_weight * batch tokens). Inside a client
+    it is LPM: a stream of that client's own hot prompts passes its cold one for ever.
     """
+
+    may_starve = True
 
     def __init__(
         self, quantum: int = 32768, extend_weight: int = 1, output_weight: int = 2
@@ -184,7 +62,7 @@ class Dlpm(SchedulingPolicy):
                     heappop(heads)
                 elif best.key != key:
                     heapreplace(heads, (best.key, client))
-                elif not (yield best.sequence):
+                elif not (yield best.item):
                     return
         finally:
             self._heads = None
@@ -223,7 +101,7 @@ class Dlpm(SchedulingPolicy):
         # Admissions change matches within a pass. An entry that is not its client's head any more
         # is replaced when it surfaces.
         best = queue.first()
-        if self._heads is not None and best is not None and best.sequence is sequence:
+        if self._heads is not None and best is not None and best.item is sequence:
             heappush(self._heads, (best.key, sequence.client))
 
     def _rank(self) -> list[tuple[Key, str]]:
@@ -245,3 +123,109 @@ class Dlpm(SchedulingPolicy):
     def _rounds_needed(self, client: str) -> int:
         deficit = self._deficits[client]
         return 0 if deficit > 0 else -deficit // self._quantum + 1
+
+
+class _Account:
+    """What one client may still get. Token counts are integers, so that charging k tokens at once
+    or one by one leaves the same credit."""
+
+    __slots__ = ("output_tokens", "prompt_tokens", "queue", "rounds", "weight")
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+        self.rounds = 0
+        self.prompt_tokens = 0
+        self.output_tokens = 0
+        self.queue: OrderedDict[int, SequenceView] = OrderedDict()
+
+
+class Mdrr(SchedulingPolicy):
+    """Deficit round robin (the VTC artifact's `mdrr_req_queue`).
+
+    Clients with waiting requests, or in debt, take turns. One whose turn comes with no credit left
+    gets `quantum`, is served in arrival order while it has credit, and moves to the end. A prompt
+    is charged prompt_weight * tokens / weight at first admission, an output token output_weight /
+    weight, cached or not. At the first misfit the pass ends; the client keeps its turn, but is
+    passed over once if its running requests put it in debt meanwhile. quantum 0 is a twentieth of
+    the pool, as in the artifact. Coarser than VTC: a turn is worth the quantum and one request.
+    """
+
+    def __init__(
+        self, quantum: int = 0, prompt_weight: float = 1.0, output_weight: float = 2.0
+    ) -> None:
+        if quantum < 0:
+            raise ValueError(f"quantum={quantum}: at least 1, or 0 for pool / 20, is needed")
+        if not (isfinite(prompt_weight + output_weight) and min(prompt_weight, output_weight) >= 0):
+            raise ValueError(
+                f"prompt_weight={prompt_weight}, output_weight={output_weight}: "
+                "finite numbers of at least 0 are needed"
+            )
+        self._quantum: float = quantum
+        self._prompt_weight = prompt_weight
+        self._output_weight = output_weight
+        self._accounts: dict[str, _Account] = {}
+        self._turns: OrderedDict[str, None] = OrderedDict()
+        self._stopped_at: str | None = None
+
+    def on_start(self, view: SchedulerView) -> None:
+        """Measure the pool."""
+        self._quantum = self._quantum or view.cache.num_free_pages * view.cache.page_size / 20
+
+    def deficit(self, client: str) -> float:
+        """The client's credit in weighted tokens; negative if it is in debt."""
+        account = self._accounts[client]
+        service = (
+            self._prompt_weight * account.prompt_tokens
+            + self._output_weight * account.output_tokens
+        )
+        return account.rounds * self._quantum - service / account.weight
+
+    def candidates(self, view: SchedulerView) -> Proposals:
+        """Whoever's turn it is, while its credit lasts."""
+        while self._turns:
+            client, _ = self._turns.popitem(last=False)
+            account = self._accounts[client]
+            if client == self._stopped_at and self.deficit(client) < 0:
+                self._turns[client] = None
+                self._stopped_at = None
+                continue
+            if self.deficit(client) <= 0:
+                account.rounds += 1
+            # Also where the pass is ended from outside, as no slot is left.
+            stopped = True
+            try:
+                while account.queue and self.deficit(client) > 0:
+                    if not (yield next(iter(account.queue.values()))):
+                        return
+                stopped = False
+            finally:
+                if account.queue or self.deficit(client) < 0:
+                    self._turns[client] = None
+                    if stopped:
+                        self._turns.move_to_end(client, last=False)
+                        self._stopped_at = client
+
+    def on_arrival(self, sequence: SequenceView) -> None:
+        """Queue the request; its client takes turns from now on."""
+        client = sequence.client
+        account = self._accounts.get(client)
+        if account is None:
+            account = self._accounts[client] = _Account(sequence.weight)
+        account.queue[sequence.index] = sequence
+        self._turns.setdefault(client, None)
+
+    def on_preempt(self, sequence: SequenceView) -> None:
+        """Queue it again, ahead of the client's others; it was charged already."""
+        self.on_arrival(sequence)
+        self._accounts[sequence.client].queue.move_to_end(sequence.index, last=False)
+
+    def on_admit(self, sequence: SequenceView, cached: int, extend: int) -> None:
+        """Charge the whole prompt, cached or not, once."""
+        account = self._accounts[sequence.client]
+        del account.queue[sequence.index]
+        if not sequence.num_preemptions:
+            account.prompt_tokens += sequence.num_prompt_tokens
+
+    def on_tokens(self, sequence: SequenceView, count: int) -> None:
+        """Charge what was produced."""
+        self._accounts[sequence.client].output_tokens += count

@@ -1,0 +1,137 @@
+"""Predicted against measured: the error table, and the figure with the table beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from testbed.metrics.fidelity import FIGURES, Prediction
+from testbed.reports.style import PALETTE, STYLE, save, write_whole
+
+NAMES = {
+    "output_tokens_per_s": "output tok/s",
+    "makespan_s": "makespan s",
+    "ttft_p50_s": "TTFT p50 ms",
+    "ttft_p95_s": "TTFT p95 ms",
+    "tpot_p50_s": "TPOT p50 ms",
+    "tpot_p95_s": "TPOT p95 ms",
+    "hit_rate": "hit rate",
+}
+TIMES = ("ttft_p50_s", "ttft_p95_s", "tpot_p50_s", "tpot_p95_s", "makespan_s")
+"""What the scatter shows: all in seconds, so that one diagonal serves them."""
+MARKERS = "osD^v"
+
+
+def fidelity_table(predictions: Sequence[Prediction]) -> str:
+    """One row for each workload and figure, in their order, for a terminal."""
+    lines = [
+        "workload   figure         predicted    measured     error   spread",
+        "---------  ------------  ----------  ----------  --------  -------",
+    ]
+    last = ""
+    for row in predictions:
+        workload = "" if row.workload == last else row.workload
+        last = row.workload
+        lines.append(
+            f"{workload:<9}  {NAMES[row.figure]:<12}  {_value(row, row.predicted):>10}  "
+            f"{_value(row, row.measured):>10}  {_part(row, row.error, signed=True):>8}  "
+            f"{_part(row, row.spread):>7}"
+        )
+    notes = (
+        "measured: median of the engine's runs; spread: the farthest of them from it",
+        "error: predicted less measured; both relative, for the hit rate in points",
+    )
+    return "\n".join([*lines, "", *notes])
+
+
+def plot_fidelity(predictions: Sequence[Prediction], stem: str | Path) -> list[Path]:
+    """Write the scatter and the errors as STEM.pdf, STEM.png and the numbers as STEM.csv."""
+    table = pd.DataFrame(predictions).to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    return [
+        *save(fidelity_figure(predictions), stem),
+        write_whole(Path(f"{stem}.csv"), table.encode()),
+    ]
+
+
+def fidelity_figure(predictions: Sequence[Prediction]) -> Figure:
+    """Left: predicted against measured times, a colour a workload. Right: errors and spreads."""
+    workloads = list(dict.fromkeys(row.workload for row in predictions))
+    colours = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(workloads)}
+    with matplotlib.rc_context(dict(STYLE)):
+        figure = Figure(figsize=(7.0, 2.9), layout="constrained")
+        scatter, table = figure.subplots(1, 2, width_ratios=(1, 1.35))
+        _scatter(scatter, predictions, colours)
+        _errors(table, predictions, workloads, colours)
+    return figure
+
+
+def _scatter(axes: Axes, predictions: Sequence[Prediction], colours: dict[str, str]) -> None:
+    shown = [row for row in predictions if row.figure in TIMES]
+    for row in shown:
+        axes.plot(
+            row.measured,
+            row.predicted,
+            MARKERS[TIMES.index(row.figure)],
+            color=colours[row.workload],
+            markersize=4,
+            markeredgewidth=0,
+        )
+    values = [value for row in shown for value in (row.measured, row.predicted) if value > 0]
+    limits = (0.7 * min(values), 1.4 * max(values)) if values else (0.1, 1.0)
+    axes.plot(limits, limits, color="black", linewidth=0.6, zorder=0)
+    axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, aspect="equal")
+    axes.tick_params(axis="y", labelsize=7)
+    axes.set_xlabel("Measured (s)")
+    axes.set_ylabel("Predicted (s)")
+    for marker, name in zip(MARKERS, TIMES, strict=True):
+        label = NAMES[name].removesuffix(" ms").removesuffix(" s")
+        axes.plot([], [], marker, color="#555555", markersize=4, label=label)
+    axes.legend(loc="upper left", handletextpad=0.2, borderpad=0)
+
+
+def _errors(
+    axes: Axes, predictions: Sequence[Prediction], workloads: list[str], colours: dict[str, str]
+) -> None:
+    by_place = {(row.workload, row.figure): row for row in predictions}
+    cells = [
+        [
+            f"{_part(row, row.error, signed=True)} ({_part(row, row.spread)})"
+            if (row := by_place.get((workload, name)))
+            else ""
+            for workload in workloads
+        ]
+        for name in FIGURES
+    ]
+    table = axes.table(
+        cellText=cells,
+        rowLabels=[NAMES[name].removesuffix(" ms").removesuffix(" s") for name in FIGURES],
+        colLabels=workloads,
+        loc="center",
+        edges="horizontal",
+        cellLoc="right",
+    )
+    table.auto_set_font_size(False)
+    table.set_fontsize(6.5)
+    table.scale(1.0, 1.25)
+    for place, workload in enumerate(workloads):
+        table[0, place].get_text().set_color(colours[workload])
+    axes.set_axis_off()
+    axes.set_title("Error (the engine's own spread)")
+
+
+def _value(row: Prediction, value: float) -> str:
+    """In the unit of NAMES."""
+    if row.figure == "hit_rate":
+        return f"{value:.4f}"
+    return f"{1e3 * value:,.1f}" if NAMES[row.figure].endswith(" ms") else f"{value:,.2f}"
+
+
+def _part(row: Prediction, value: float, signed: bool = False) -> str:
+    points = row.figure == "hit_rate"
+    digits = f"{'+' if signed else ''}.{2 if points else 1}f"
+    return f"{100 * value:{digits}}{' pt' if points else ' %'}"
