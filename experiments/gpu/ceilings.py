@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from experiments.gpu.setting import Setting
 from experiments.gpu.timing import device_seconds
 
 COPY_BYTES = 2 * 2**30
@@ -14,24 +15,27 @@ MATMUL_SIDE = 8192
 
 
 @cache
-def copy_bandwidth() -> float:
+def copy_bandwidth(setting: Setting) -> float:
     """Bytes read and written per second by a copy of 2 GiB."""
-    source = torch.empty(COPY_BYTES, dtype=torch.int8, device="cuda").random_(0, 100)
+    size = setting.size(COPY_BYTES, 2**20)
+    source = torch.empty(size, dtype=torch.int8, device=setting.device).random_(0, 100)
     target = torch.empty_like(source)
-    return 2 * COPY_BYTES / device_seconds(lambda: target.copy_(source))
+    return 2 * size / device_seconds(lambda: target.copy_(source), setting)
 
 
 @cache
-def matmul_rate() -> float:
-    """bf16 FLOP/s of a product of square matrices of random numbers (zeros would run faster)."""
+def matmul_rate(setting: Setting) -> float:
+    """FLOP/s of a product of square matrices of random numbers (zeros would run faster)."""
+    side = setting.size(MATMUL_SIDE, 64)
     left, right = (
-        torch.randn(MATMUL_SIDE, MATMUL_SIDE, device="cuda", dtype=torch.bfloat16) for _ in range(2)
+        torch.randn(side, side, device=setting.device, dtype=setting.dtype) for _ in range(2)
     )
     out = torch.empty_like(left)
-    return 2 * MATMUL_SIDE**3 / device_seconds(lambda: torch.mm(left, right, out=out))
+    return 2 * side**3 / device_seconds(lambda: torch.mm(left, right, out=out), setting)
 
 
-def run() -> dict[str, Any]:
+def run(setting: Setting) -> dict[str, Any]:
     """Both ceilings, in bytes/s and FLOP/s."""
-    print(f"copy {copy_bandwidth() / 1e12:.2f} TB/s, matmul {matmul_rate() / 1e12:.0f} TFLOP/s")
-    return {"copy_bytes_per_s": copy_bandwidth(), "matmul_flop_per_s": matmul_rate()}
+    copied, multiplied = copy_bandwidth(setting), matmul_rate(setting)
+    print(f"copy {copied / 1e12:.2f} TB/s, matmul {multiplied / 1e12:.0f} TFLOP/s")
+    return {"copy_bytes_per_s": copied, "matmul_flop_per_s": multiplied}

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from experiments.gpu.inputs import LLAMA_1B, LLAMA_8B, Heads, Inputs, make_inputs
+from experiments.gpu.inputs import LLAMA_1B, LLAMA_8B, TINY, Heads, Inputs, make_inputs
 from experiments.gpu.kernels import decode_seconds, prefill_seconds
+from experiments.gpu.setting import Setting
 from testbed_kernels.launch import DECODE, PREFILL, Launch, launch_for
 
 DECODE_CANDIDATES = tuple(
@@ -28,13 +29,20 @@ PREFILL_CANDIDATES = (
     Launch(128, 128, 8, 3),
 )
 HEADS = (LLAMA_8B, LLAMA_1B)
+SMOKE_CANDIDATES = (Launch(16, 16, 4, 1),)
 
 
 def rank(
-    name: str, committed: Launch, candidates: tuple[Launch, ...], measure: Callable[[Launch], float]
+    name: str,
+    committed: Launch,
+    candidates: tuple[Launch, ...],
+    measure: Callable[[Launch], float],
+    setting: Setting,
 ) -> list[dict[str, Any]]:
-    """Every candidate and the committed launch, fastest first."""
-    timed = {launch: measure(launch) for launch in (committed, *candidates)}
+    """Every candidate and the committed launch, fastest first, as far as the time goes."""
+    timed = {
+        launch: measure(launch) for launch in (committed, *candidates) if not setting.time_is_up
+    }
     rows = []
     for launch, seconds in sorted(timed.items(), key=lambda item: item[1]):
         note = "  committed" if launch == committed else ""
@@ -43,27 +51,46 @@ def rank(
     return rows
 
 
-def decode_rows(heads: Heads, inputs: Inputs) -> dict[str, Any]:
+def decode_rows(heads: Heads, inputs: Inputs, setting: Setting) -> dict[str, Any]:
     """Launches at the chosen number of parts, then numbers of parts at the committed launch."""
-    committed = launch_for(DECODE, inputs.query)
     name = f"decode head_dim {heads.dim}"
-    by_launch = rank(name, committed, DECODE_CANDIDATES, lambda x: decode_seconds(inputs, x))
-    by_splits = {splits: decode_seconds(inputs, splits=splits) for splits in SPLITS}
+    by_launch = rank(
+        name,
+        launch_for(DECODE, inputs.query),
+        setting.size(DECODE_CANDIDATES, SMOKE_CANDIDATES),
+        lambda launch: decode_seconds(inputs, setting, launch),
+        setting,
+    )
+    by_splits = {
+        splits: decode_seconds(inputs, setting, splits=splits)
+        for splits in SPLITS
+        if not setting.time_is_up
+    }
     for splits, seconds in by_splits.items():
         print(f"{name} in {splits} parts: {seconds * 1e6:.1f} us")
     return {"head_dim": heads.dim, "launches": by_launch, "splits": by_splits}
 
 
-def prefill_rows(heads: Heads, inputs: Inputs) -> dict[str, Any]:
+def prefill_rows(heads: Heads, inputs: Inputs, setting: Setting) -> dict[str, Any]:
     """Launches for one prompt."""
-    committed = launch_for(PREFILL, inputs.query)
-    name = f"prefill head_dim {heads.dim}"
-    by_launch = rank(name, committed, PREFILL_CANDIDATES, lambda x: prefill_seconds(inputs, x))
+    by_launch = rank(
+        f"prefill head_dim {heads.dim}",
+        launch_for(PREFILL, inputs.query),
+        setting.size(PREFILL_CANDIDATES, SMOKE_CANDIDATES),
+        lambda launch: prefill_seconds(inputs, setting, launch),
+        setting,
+    )
     return {"head_dim": heads.dim, "launches": by_launch}
 
 
-def run() -> dict[str, Any]:
+def run(setting: Setting) -> dict[str, Any]:
     """Both kernels at the head widths of Llama 8B and 1B, in bf16."""
-    decodes = [decode_rows(heads, make_inputs([(1, 4096)] * 64, heads)) for heads in HEADS]
-    prefills = [prefill_rows(heads, make_inputs([(8192, 8192)], heads)) for heads in HEADS]
+    decodes, prefills = [], []
+    for heads in setting.size(HEADS, (TINY,)):
+        batch = setting.size([(1, 4096)] * 64, [(1, 40)])
+        inputs = make_inputs(batch, heads, setting.device, dtype=setting.dtype)
+        decodes.append(decode_rows(heads, inputs, setting))
+        prompt = setting.size([(8192, 8192)], [(20, 20)])
+        inputs = make_inputs(prompt, heads, setting.device, dtype=setting.dtype)
+        prefills.append(prefill_rows(heads, inputs, setting))
     return {"decode": decodes, "prefill": prefills}

@@ -1,11 +1,12 @@
 """Attention over a paged KV cache: Triton kernels, and plain-torch references beside them.
 
-    batch      PagedBatch: which sequences run, how long they are, where their pages lie
-    reference  write_kv and paged_attention in plain torch, on any device
-    kv_write   write_kv: new keys and values into their pages
-    decode     paged_decode: one query token a sequence, split over the KV length
-    prefill    paged_prefill: any number of query tokens a sequence, causal on absolute positions
-    launch     tile sizes by architecture, head_dim and dtype; compile_check holds them to limits
+    batch          PagedBatch: which sequences run, how long they are, where their pages lie
+    reference      write_kv and paged_attention in plain torch, on any device
+    kv_write       write_kv: new keys and values into their pages
+    decode         paged_decode: one query token a sequence, split over the KV length
+    shared_prefix  for paged_decode: pages that several sequences share, read once for all of them
+    prefill        paged_prefill: any number of query tokens a sequence, causal on positions
+    launch         tile sizes by architecture, head_dim and dtype; compile_check checks them
 
 Import the module that you need: `batch` and `reference` work without Triton.
 """

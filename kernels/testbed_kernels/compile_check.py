@@ -25,8 +25,16 @@ from triton.compiler import ASTSource
 
 from testbed_kernels.decode import decode_kernel, merge_kernel
 from testbed_kernels.kv_write import kv_write_kernel
-from testbed_kernels.launch import DECODE, PREFILL, SHARED_MEMORY, Launch, padded_head_dim
+from testbed_kernels.launch import (
+    DECODE,
+    PREFILL,
+    SHARED,
+    SHARED_MEMORY,
+    Launch,
+    padded_head_dim,
+)
 from testbed_kernels.prefill import prefill_kernel
+from testbed_kernels.shared_prefix import shared_kernel
 
 HEAD_DIMS = (64, 80, 96, 128, 256)
 ELEMENT_SIZES = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -34,6 +42,20 @@ KV_HEADS = 8
 SPLITS = 8
 DEFAULT = Launch(block_m=1, block_n=1, num_warps=4, num_stages=3)
 """Triton's own warps and stages, for the kernels that are launched without any."""
+
+
+KERNELS = ("decode", "merge", "suffix", "suffix_merge", "shared", "prefill", "kv_write")
+"""suffix and suffix_merge: decode and merge of what is left beside shared pages."""
+UNSHARED = ("decode", "merge", "prefill", "kv_write")
+INTEGERS = (
+    "kv_lens_ptr",
+    "query_starts_ptr",
+    "page_table_ptr",
+    "suffix_starts_ptr",
+    "shared_parts_ptr",
+    "items_ptr",
+    "members_ptr",
+)
 
 
 class Geometry(NamedTuple):
@@ -73,7 +95,7 @@ class Compiled(NamedTuple):
         tile = "x".join(map(str, self.launch))
         verdict = "ok" if self.fits else "DOES NOT FIT"
         return (
-            f"{self.arch} {self.kernel:8} head_dim {self.head_dim:3} {self.dtype} "
+            f"{self.arch} {self.kernel:12} head_dim {self.head_dim:3} {self.dtype} "
             f"group {self.geometry.group} page {self.geometry.page_size:2} "
             f"window {self.geometry.window:4} {tile:12}"
             f"{self.registers:4} registers {self.stack:5} stack {self.shared:7} shared "
@@ -89,24 +111,31 @@ def compile_kernel(
     geometry: Geometry,
     launch: Launch | None = None,
 ) -> Compiled:
-    """Compile one of decode, prefill, merge and kv_write; `launch` stands in for the table's."""
+    """Compile one of KERNELS; `launch` stands in for the table's."""
     key = (arch, padded_head_dim(head_dim), ELEMENT_SIZES[dtype])
     paged = {"PAGE_SIZE": geometry.page_size, "HEAD_DIM": head_dim}
     if kernel == "kv_write":
         function, tile = kv_write_kernel, DEFAULT
         block_d = triton.next_power_of_2(head_dim)
         constants = paged | {"KV_HEADS": KV_HEADS, "BLOCK_H": KV_HEADS, "BLOCK_D": block_d}
-    elif kernel == "merge":
+    elif kernel in ("merge", "suffix_merge"):
         function, tile = merge_kernel, DEFAULT
         constants = {"SPLITS": SPLITS, "HEAD_DIM": head_dim, "BLOCK_D": key[1]}
         constants |= {"BLOCK_N": DECODE[key].block_n, "WINDOW": geometry.window}
+        constants["SHARED"] = kernel == "suffix_merge"
     else:
-        function = decode_kernel if kernel == "decode" else prefill_kernel
-        tile = launch or (DECODE if kernel == "decode" else PREFILL)[key]
-        constants = paged | {"GROUP": geometry.group, "WINDOW": geometry.window}
-        constants |= {"BLOCK_D": key[1], "BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n}
-        if kernel == "decode":
-            constants["SPLITS"] = SPLITS
+        decodes = kernel in ("decode", "suffix")
+        table = DECODE if decodes else SHARED if kernel == "shared" else PREFILL
+        tile = launch or table[key]
+        constants = paged | {"GROUP": geometry.group, "BLOCK_D": key[1]}
+        constants |= {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n}
+        if decodes:
+            function = decode_kernel
+            constants |= {"SPLITS": SPLITS, "SHARED": kernel == "suffix"}
+        else:
+            function = shared_kernel if kernel == "shared" else prefill_kernel
+        if kernel != "shared":
+            constants["WINDOW"] = geometry.window
     source = ASTSource(
         fn=function,
         signature={name: _type(name, dtype, constants) for name in function.arg_names},
@@ -132,7 +161,7 @@ def _type(name: str, dtype: str, constants: dict[str, int]) -> str:
     """The argument's type as the launcher would see it, in Triton's spelling."""
     if name in constants:
         return "constexpr"
-    if name in ("kv_lens_ptr", "query_starts_ptr", "page_table_ptr"):
+    if name in INTEGERS:
         return "*i32"
     if name in ("part_ptr", "lse_ptr"):
         return "*fp32"
@@ -155,12 +184,15 @@ def _resource_usage(cubin: bytes) -> dict[str, int]:
 def compile_all(
     archs: list[str], head_dims: list[int], dtypes: list[str], geometries: Iterable[Geometry]
 ) -> Iterator[Compiled]:
-    """Every kernel for every combination, at its committed launch."""
+    """Every kernel for every combination, at its committed launch.
+
+    With a sliding window nothing is shared.
+    """
     for arch in archs:
         for head_dim in head_dims:
             for dtype in dtypes:
                 for geometry in geometries:
-                    for kernel in ("decode", "merge", "prefill", "kv_write"):
+                    for kernel in KERNELS if not geometry.window else UNSHARED:
                         yield compile_kernel(kernel, arch, head_dim, dtype, geometry)
 
 

@@ -11,8 +11,9 @@ import triton
 import triton.language as tl
 
 from testbed_kernels.batch import PagedBatch, check_pages
-from testbed_kernels.launch import DECODE, Launch, launch_for, padded_head_dim
+from testbed_kernels.launch import DECODE, Launch, cores_of, launch_for, padded_head_dim
 from testbed_kernels.paging import attend
+from testbed_kernels.shared_prefix import SharedPrefixes, attend_shared
 
 MAX_SPLITS = 64
 LEAST_SPLIT = 256
@@ -43,6 +44,8 @@ def decode_kernel(
     value_pages_ptr,
     kv_lens_ptr,
     page_table_ptr,
+    suffix_starts_ptr,
+    shared_parts_ptr,
     scale_log2,
     stride_part_sequence,
     stride_part_head,
@@ -63,22 +66,29 @@ def decode_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     WINDOW: tl.constexpr,
+    SHARED: tl.constexpr,
 ):
     """One program attends up to BLOCK_M heads of a group to one part of their sequence's keys.
 
     It stores the part's own softmax-weighted mean, and the base-2 logarithm of its weights' sum.
+    With SHARED the keys before suffix_starts are others' work, and their parts come first.
     """
     sequence = tl.program_id(0)
     split = tl.program_id(2)
     GROUP_TILES: tl.constexpr = (GROUP + BLOCK_M - 1) // BLOCK_M
     kv_head = tl.program_id(1) // GROUP_TILES
     kv_len = tl.load(kv_lens_ptr + sequence)
-    first = first_key(kv_len, BLOCK_N, WINDOW)
+    part_index = split
+    if SHARED:
+        first = tl.load(suffix_starts_ptr + sequence)
+        part_index += tl.load(shared_parts_ptr + sequence)
+    else:
+        first = first_key(kv_len, BLOCK_N, WINDOW)
     length = split_len(kv_len, first, SPLITS, BLOCK_N)
     begin = first + split * length
     end = tl.minimum(begin + length, kv_len)
     # The merge counts the parts as split_len does, and never reads one that is empty.
-    if SPLITS > 1:  # noqa: SIM102 (one is known to the compiler, the other to the device)
+    if SPLITS > 1 or SHARED:  # noqa: SIM102 (one is known to the compiler, the other to the device)
         if begin >= end:
             return
 
@@ -92,7 +102,9 @@ def decode_kernel(
     query = tl.load(query_ptr + query_offsets[:, None] + dims[None, :], mask=mask, other=0.0)
 
     row_positions = tl.zeros([BLOCK_M], tl.int32) + (kv_len - 1)
-    whole_end = begin if WINDOW > 0 else tl.maximum(begin, end // BLOCK_N * BLOCK_N)
+    whole_end = begin
+    if WINDOW == 0:
+        whole_end += tl.maximum(end - begin, 0) // BLOCK_N * BLOCK_N
     pages_ptr = page_table_ptr + row * stride_table
     key_ptr = key_pages_ptr + kv_head.to(tl.int64) * stride_head
     value_ptr = value_pages_ptr + kv_head.to(tl.int64) * stride_head
@@ -113,11 +125,12 @@ def decode_kernel(
         )  # fmt: skip
 
     part = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
-    part_offsets = row * stride_part_sequence + heads * stride_part_head + split * stride_part_split
+    part_offsets = row * stride_part_sequence + heads * stride_part_head
+    part_offsets += part_index.to(tl.int64) * stride_part_split
     part_pointers = part_ptr + part_offsets[:, None] + dims[None, :]
     tl.store(part_pointers, part.to(part_ptr.dtype.element_ty), mask=mask)
-    if SPLITS > 1:
-        lse_offsets = row * stride_lse_sequence + heads * stride_lse_head + split
+    if SPLITS > 1 or SHARED:
+        lse_offsets = row * stride_lse_sequence + heads * stride_lse_head + part_index
         tl.store(lse_ptr + lse_offsets, row_max + tl.log2(row_sum), mask=in_group)
 
 
@@ -127,6 +140,8 @@ def merge_kernel(
     part_ptr,
     lse_ptr,
     kv_lens_ptr,
+    suffix_starts_ptr,
+    shared_parts_ptr,
     stride_out_sequence,
     stride_out_head,
     stride_part_sequence,
@@ -139,14 +154,17 @@ def merge_kernel(
     BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr,
     WINDOW: tl.constexpr,
+    SHARED: tl.constexpr,
 ):
     """One program merges the parts of one sequence and head, weighted by the sums of weights."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     kv_len = tl.load(kv_lens_ptr + row)
-    first = first_key(kv_len, BLOCK_N, WINDOW)
+    first = tl.load(suffix_starts_ptr + row) if SHARED else first_key(kv_len, BLOCK_N, WINDOW)
     length = split_len(kv_len, first, SPLITS, BLOCK_N)
     parts = tl.cdiv(kv_len - first, tl.maximum(length, 1))
+    if SHARED:
+        parts += tl.load(shared_parts_ptr + row)
     dims = tl.arange(0, BLOCK_D)
     in_head = dims < HEAD_DIM
     part_ptr += row * stride_part_sequence + head * stride_part_head
@@ -187,6 +205,7 @@ def paged_decode(
     scale: float,
     sliding_window: int | None = None,
     splits: int | None = None,
+    shared: SharedPrefixes | None = None,
     launch: Launch | None = None,
 ) -> torch.Tensor:
     """Attention of one new token a sequence over its pages; batch.query_starts is not read.
@@ -194,30 +213,41 @@ def paged_decode(
     query: [sequences, heads, head_dim]. key_pages, value_pages: [pages, page_size, kv_heads,
     head_dim]; the new tokens' own KV must be in them already. `splits` parts of each sequence are
     attended to apart and merged in float32: None takes what fills the device, which moves with the
-    batch size; a number makes a row's result independent of its neighbours. `launch` stands in for
-    the committed table. Returns [sequences, heads, head_dim] of the query's dtype, zero for padding
-    rows. ValueError for shapes, dtypes or strides that do not fit.
+    batch size; a number makes a row's result independent of its neighbours. With `shared`, pages
+    that several sequences read are read once, and `splits` cuts what a sequence reads alone.
+    `launch` stands in for the committed table. Returns [sequences, heads, head_dim] of the query's
+    dtype, zero for padding rows. ValueError for shapes, dtypes or strides that do not fit.
     """
     check_pages(query, key_pages, value_pages, "query")
     _, page_size, kv_heads, head_dim = key_pages.shape
     sequences, heads, _ = query.shape
     if sequences != batch.num_sequences:
         raise ValueError(f"query: {sequences} rows for {batch.num_sequences} sequences")
+    if shared is not None and sliding_window is not None:
+        raise ValueError(f"sliding_window={sliding_window}: a shared prefix is not in its window")
     group = heads // kv_heads
     tile = launch or launch_for(DECODE, query)
     programs = sequences * kv_heads * triton.cdiv(group, tile.block_m)
     if splits is None:
-        cores = 1
-        if query.is_cuda:
-            cores = torch.cuda.get_device_properties(query.device).multi_processor_count
-        splits = choose_splits(programs, batch.page_table.shape[1] * page_size, cores)
+        capacity = batch.page_table.shape[1] * page_size
+        splits = choose_splits(programs, capacity, cores_of(query.device))
     window = sliding_window or 0
     out = torch.empty_like(query)
-    lse = torch.empty(sequences, heads, splits, dtype=torch.float32, device=query.device)
-    if splits == 1:
+    parts = splits + (0 if shared is None else shared.max_parts)
+    lse = torch.empty(sequences, heads, parts, dtype=torch.float32, device=query.device)
+    whole = splits == 1 and shared is None
+    if whole:
         part = out.unsqueeze(2)
     else:
         part = torch.empty(*lse.shape, head_dim, dtype=torch.float32, device=query.device)
+    scale_log2 = scale / log(2)
+    if shared is not None:
+        attend_shared(
+            part, lse, query, key_pages, value_pages, batch.page_table, shared, scale_log2
+        )  # fmt: skip
+    # Never read where nothing is shared.
+    suffix_starts = batch.kv_lens if shared is None else shared.suffix_starts
+    shared_parts = batch.kv_lens if shared is None else shared.shared_parts
     decode_kernel[(sequences, programs // sequences, splits)](
         part,
         lse,
@@ -226,7 +256,9 @@ def paged_decode(
         value_pages,
         batch.kv_lens,
         batch.page_table,
-        scale / log(2),
+        suffix_starts,
+        shared_parts,
+        scale_log2,
         part.stride(0),
         part.stride(1),
         part.stride(2),
@@ -246,15 +278,18 @@ def paged_decode(
         BLOCK_M=tile.block_m,
         BLOCK_N=tile.block_n,
         WINDOW=window,
+        SHARED=shared is not None,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )
-    if splits > 1:
+    if not whole:
         merge_kernel[(sequences, heads)](
             out,
             part,
             lse,
             batch.kv_lens,
+            suffix_starts,
+            shared_parts,
             out.stride(0),
             out.stride(1),
             part.stride(0),
@@ -267,5 +302,6 @@ def paged_decode(
             BLOCK_D=padded_head_dim(head_dim),
             BLOCK_N=tile.block_n,
             WINDOW=window,
+            SHARED=shared is not None,
         )
     return out

@@ -52,6 +52,9 @@ PREFILL = {
 }
 """A tile's rows are pairs of a query token and a head of one group, heads fastest."""
 
+SHARED = {**PREFILL, ("sm_90", 256, 2): Launch(64, 32, 8, 2)}
+"""Of shared_prefix: prefill's, whose work is alike, but for one that would spill there."""
+
 
 def padded_head_dim(head_dim: int) -> int:
     """The power of two that a tile is wide: 64, 128 or 256. ValueError above 256."""
@@ -73,3 +76,10 @@ def launch_for(table: dict[tuple[str, int, int], Launch], tensor: torch.Tensor) 
     if tensor.is_cuda and torch.cuda.get_device_capability(tensor.device)[0] in (9, 10):
         arch = "sm_90"
     return table[arch, padded_head_dim(tensor.shape[-1]), tensor.element_size()]
+
+
+def cores_of(device: torch.device) -> int:
+    """Multiprocessors of a GPU; 1 for any other device."""
+    if device.type != "cuda":
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -12,10 +13,10 @@ from testbed.core.batch import Batch, StepResult
 from testbed.core.config import CacheConfig
 from testbed.core.page_pool import Pages
 from testbed.core.request import EMPTY_TOKENS, Request, Sequence
-from testbed.engine.attention import AttentionBackend, StepRows
+from testbed.engine.attention_backend import AttentionBackend, StepRows
 from testbed.engine.kv_pool import KVPool
 from testbed.engine.model import Model
-from testbed.engine.sampling import Places, Sampler
+from testbed.engine.sampling import Place, Sampler
 from testbed.engine.shared_prefix import Indices
 
 
@@ -31,21 +32,36 @@ class StepParts(NamedTuple):
     sample: float
 
 
+class StepGraphs(Protocol):
+    """Captured steps; see DecodeGraphs, which needs Triton."""
+
+    def prepare(self, tokens: Indices, rows: StepRows) -> Callable[[], torch.Tensor] | None:
+        """What computes the step's logits, [rows, vocab_size]; None if none was captured for it."""
+        ...
+
+
 class ModelExecutor:
     """The engine's side of the seam.
 
     Requests that come with an output are fed that output, whatever the model prefers; the others
-    get what is sampled. `parts` is the newest step's time by part.
+    get what is sampled. graphs: runs the decode steps that it has room for; None to run every step
+    op by op. `parts` is the newest step's time by part.
     """
 
     def __init__(
-        self, model: Model, pool: KVPool, attention: AttentionBackend, sampler: Sampler
+        self,
+        model: Model,
+        pool: KVPool,
+        attention: AttentionBackend,
+        sampler: Sampler,
+        graphs: StepGraphs | None = None,
     ) -> None:
         self.model = model
         self.pool = pool
         self.parts = StepParts(0.0, 0.0, 0.0)
         self._attention = attention
         self._sampler = sampler
+        self._graphs = graphs
 
     def refusal(self, request: Request) -> str | None:
         """Why the model cannot serve the request; None if it can."""
@@ -74,21 +90,31 @@ class ModelExecutor:
         """Run one step on the model; seconds are measured with the device idle at both ends."""
         begin = perf_counter()
         tokens, rows, sampled, places = _unpack(batch)
-        device = self.model.device
-        positions = np.concatenate(
-            [np.arange(s, s + n) for s, n in zip(rows.starts, rows.counts, strict=True)]
-        )
-        step = self._attention.plan(rows)
-        inputs = [torch.from_numpy(array).to(device) for array in (tokens, positions, sampled)]
+        forward = None if self._graphs is None else self._graphs.prepare(tokens, rows)
+        if forward is None:
+            forward = self._prepare(tokens, rows, sampled)
         self._synchronise()
         prepared = perf_counter()
-        logits = self.model.forward(inputs[0], inputs[1], inputs[2], step)
+        logits = forward()
         self._synchronise()
         computed = perf_counter()
         chosen = self._sampler.sample(logits, places) if places else EMPTY_TOKENS
         end = perf_counter()
         self.parts = StepParts(prepared - begin, computed - prepared, end - computed)
         return StepResult(end - begin, chosen)
+
+    def _prepare(
+        self, tokens: Indices, rows: StepRows, sampled: Indices
+    ) -> Callable[[], torch.Tensor]:
+        """What computes the step's logits, op by op."""
+        positions = np.concatenate(
+            [np.arange(s, s + n) for s, n in zip(rows.starts, rows.counts, strict=True)]
+        )
+        step = self._attention.plan(rows)
+        ids, places, logit_rows = (
+            torch.from_numpy(array).to(self.model.device) for array in (tokens, positions, sampled)
+        )
+        return lambda: self.model.forward(ids, places, logit_rows, step)
 
     def _synchronise(self) -> None:
         if self.model.device.type == "cuda":
@@ -97,14 +123,14 @@ class ModelExecutor:
 
 def _unpack(
     batch: Batch,
-) -> tuple[Indices, StepRows, Indices, Places]:
+) -> tuple[Indices, StepRows, Indices, list[Place]]:
     """Token ids, rows, the places among the tokens that are sampled, and which draws those are."""
     tokens: list[Indices] = []
     starts: list[int] = []
     counts: list[int] = []
     tables: list[Pages] = []
     sampled: list[int] = []
-    places: list[tuple[int, int]] = []
+    places: list[Place] = []
     if batch.decodes:
         tokens.append(np.array([_newest_token(s) for s in batch.decodes], dtype=np.int64))
     for place, sequence in enumerate(batch.decodes):
@@ -112,7 +138,7 @@ def _unpack(
         counts.append(1)
         tables.append(sequence.pages[: sequence.num_pages])
         sampled.append(place)
-        places.append((sequence.request.id, sequence.num_generated_tokens))
+        places.append(Place(sequence.request, sequence.num_generated_tokens))
     end = len(batch.decodes)
     for row in batch.prefills:
         sequence, start, count = row
@@ -123,7 +149,7 @@ def _unpack(
         end += count
         if row.completes:
             sampled.append(end - 1)
-            places.append((sequence.request.id, sequence.num_generated_tokens))
+            places.append(Place(sequence.request, sequence.num_generated_tokens))
     rows = StepRows(
         len(batch.decodes),
         np.array(starts, dtype=np.int64),

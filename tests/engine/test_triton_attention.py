@@ -32,7 +32,7 @@ def test_tokens_are_transformers_tokens(models: Models, family: str) -> None:
     pool.poison()
     run = serve(
         requests,
-        executor=PoisoningExecutor(model, pool, TritonAttention(pool), Sampler()),
+        executor=PoisoningExecutor(model, pool, TritonAttention(model, pool), Sampler()),
         cache=cache,
         # Chunks, so that steps hold decode rows and prefill rows side by side.
         scheduler=SchedulerConfig(chunk_size=64),

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from testbed_kernels.batch import PagedBatch
 from testbed_kernels.decode import paged_decode
 from testbed_kernels.kv_write import write_kv
-from testbed_kernels.launch import DECODE, PREFILL, SHARED_MEMORY, launch_for
+from testbed_kernels.launch import DECODE, PREFILL, SHARED, SHARED_MEMORY, launch_for
 from testbed_kernels.prefill import paged_prefill
+from testbed_kernels.shared_prefix import SharedPrefixes, cut_segments, shared_launch
 from tests.kernels.paged import DEVICE, PagedCase, assert_close, make_case
 
 
@@ -38,6 +40,30 @@ def test_offsets_past_two_to_the_31_are_found(tmp_path: Path) -> None:
     for attend in (paged_decode, paged_prefill):
         out = attend(case.query, keys, values, case.batch, scale=case.scale)
         assert_close(out, case.expected())
+
+
+def test_shared_pages_past_two_to_the_31_are_found(tmp_path: Path) -> None:
+    # Two sequences share the far page, and each has a token of its own on a near one.
+    case = make_case([(1, 5), (1, 5)], heads=(1, 1), head_dim=16, page_size=4, dtype=torch.float16)
+    keys, values = far_pages(tmp_path / "keys"), far_pages(tmp_path / "values")
+    case.batch.page_table[:, 0] = 2
+    for row in range(2):
+        case.batch.page_table[row, 1] = row
+        for pages, dense in ((keys, case.keys), (values, case.values)):
+            dense[row][:4] = dense[0][:4]
+            pages[2] = dense[0][:4]
+            pages[row, 0] = dense[row][4]
+    cut = cut_segments(
+        [(0, 1, np.array([0, 1]))],
+        2,
+        page_size=4,
+        group=1,
+        block_m=shared_launch(case.query).block_m,
+        programs=1,
+    )
+    shared = SharedPrefixes.on_device(cut, torch.device(DEVICE))
+    out = paged_decode(case.query, keys, values, case.batch, scale=case.scale, shared=shared)
+    assert_close(out, case.expected())
 
 
 def to_double(case: PagedCase) -> None:
@@ -120,6 +146,6 @@ def test_a_batch_of_wrong_shape_is_refused(name: str, tensor: torch.Tensor, mess
         PagedBatch(**{**tensors, name: tensor})
 
 
-@pytest.mark.parametrize("table", [DECODE, PREFILL])
+@pytest.mark.parametrize("table", [DECODE, PREFILL, SHARED])
 def test_each_card_has_a_launch_for_every_width_and_element(table: dict[object, object]) -> None:
     assert set(table) == {(a, w, n) for a in SHARED_MEMORY for w in (64, 128, 256) for n in (2, 4)}
