@@ -18,7 +18,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto
 
 test-engine: $(ENGINE)/.installed
-	$(ENGINE)/bin/python -m pytest tests/engine tests/kernels
+	$(ENGINE)/bin/python -m pytest tests/engine tests/kernels tests/experiments/gpu
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -64,7 +64,8 @@ class Options:
     """Every option of a run; the groups fill in what is `???`.
 
     cache.tokens: KV tokens of one replica; null takes what the weights leave free on the hardware.
-    batching: the fields of SchedulerConfig. check: balance the cache's books after every
+    batching: the fields of SchedulerConfig. staleness: seconds between two looks of the router at
+    loads and caches; 0 shows it everything live. check: balance the cache's books after every
     step that decides something, which is slow. output: the folder that runs are written to.
     """
 
@@ -80,6 +81,7 @@ class Options:
     batching: BatchingOptions = field(default_factory=BatchingOptions)  # type: ignore[valid-type]
     record: RecordOptions = field(default_factory=RecordOptions)
     replicas: int = 1
+    staleness: float = 0.0
     check: bool = False
     seed: int = 0
     output: str = "results"
@@ -180,6 +182,7 @@ def build_simulation(options: Mapping[str, Any], build: Build) -> Simulation:
         cost=cost,
         kv_bytes_per_token=model.kv_bytes_per_token,
         replicas=options["replicas"],
+        staleness=options["staleness"],
         record_decisions=options["record"]["decisions"],
         check_invariants=options["check"],
     )

@@ -39,6 +39,7 @@ def run_job(
             cache_outputs=simulation.cache.cache_outputs,
         )
     summary = summarize(record, bounds)
+    made = (("scheduler", simulation.policy()), ("eviction", simulation.eviction()))
     write_run(
         folder,
         config=config,
@@ -48,5 +49,6 @@ def run_job(
         wall_seconds=wall_seconds,
         overrides=overrides,
         write_steps=recorded["steps"],
+        oracles=[option for option, policy in made if policy.oracle],
     )
     return summary

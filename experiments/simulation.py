@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.cost import CostModel
@@ -18,7 +19,8 @@ from testbed.workloads import Workload
 class Simulation:
     """A workload, the replicas that serve it, and the policies; each run makes new policies.
 
-    kv_bytes_per_token: over all cards of a replica. check_invariants: balance the cache's books
+    kv_bytes_per_token: over all cards of a replica. staleness: seconds between two looks of the
+    router at loads and caches; 0 is live. check_invariants: balance the cache's books
     after every step that decides something, which is slow.
     """
 
@@ -32,6 +34,7 @@ class Simulation:
     kv_bytes_per_token: int
     cost: CostModel | None = None
     replicas: int = 1
+    staleness: float = 0.0
     record_decisions: bool = False
     check_invariants: bool = False
 
@@ -39,6 +42,8 @@ class Simulation:
         """Raise ValueError for what a run would refuse: policies' parameters, sizes that clash."""
         if self.replicas < 1:
             raise ValueError(f"replicas={self.replicas}: at least 1 is needed")
+        if not 0 <= self.staleness < inf:
+            raise ValueError(f"staleness={self.staleness}: seconds from 0 on are needed")
         self.policy(), self.eviction(), self.routing()
         self.scheduler.check_page_size(self.cache.page_size)
 
@@ -53,6 +58,7 @@ class Simulation:
             routing=self.routing(),
             latency=self.latency,
             replicas=self.replicas,
+            staleness=self.staleness,
             cost=self.cost,
             record_decisions=self.record_decisions,
             progress=progress,

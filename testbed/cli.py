@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from testbed.commands import compare, policy
+from testbed.commands import calibrate, compare, model, policy, validate
 
-COMMANDS = (compare, policy)
+COMMANDS = (calibrate, compare, model, policy, validate)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

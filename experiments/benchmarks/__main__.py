@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import sys
 
-from experiments.benchmarks import cache, exact, scheduling, simulator, trace
+from experiments.benchmarks import (
+    cache,
+    cluster,
+    eviction,
+    exact,
+    fairness,
+    routing,
+    scheduling,
+    simulator,
+    trace,
+)
 from experiments.benchmarks.bars import Benchmark
 from experiments.benchmarks.peer_venv import PeerError
 
-BENCHMARKS = tuple(module.BENCHMARK for module in (exact, cache, simulator, trace, scheduling))
+BENCHMARKS = tuple(
+    module.BENCHMARK
+    for module in (exact, cache, simulator, trace, scheduling, fairness, eviction, routing, cluster)
+)
 
 
 def main(arguments: list[str], benchmarks: tuple[Benchmark, ...] = BENCHMARKS) -> int:

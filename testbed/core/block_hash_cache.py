@@ -43,6 +43,9 @@ class BlockHashCache(PrefixCache):
         self._num_evictable = 0
         # Waiting sequences by every digest of their prompt, with the digest's place in the chain.
         self._waiters: dict[bytes, tuple[int, dict[Sequence, None]]] = {}
+        # For a kv_listener: the run of every digest, with the digest's place in the chain.
+        self._run_of: dict[bytes, tuple[int, int]] = {}
+        self._next_run = 1
 
     @property
     def num_free_pages(self) -> int:
@@ -137,6 +140,8 @@ class BlockHashCache(PrefixCache):
         if full > len(digests):
             digests = self._digests(tokens, sequence.request.namespace)
             sequence.cache_handle = digests
+        if self.kv_listener is not None:
+            self._announce(sequence, tokens, digests[:full])
         for place in range(sequence.num_tree_pages, full):
             block, digest = int(sequence.pages[place]), digests[place]
             self._digest_of[block] = digest
@@ -205,6 +210,20 @@ class BlockHashCache(PrefixCache):
             place += 1
         return place
 
+    def _announce(self, sequence: Sequence, tokens: Tokens, digests: list[bytes]) -> None:
+        """Tell the listener of a run: the digests that no block has yet, which end the chain."""
+        assert self.kv_listener is not None
+        start = self._run(digests, sequence.num_tree_pages)
+        if start == len(digests):
+            return
+        for place in range(start, len(digests)):
+            self._run_of[digests[place]] = self._next_run, place
+        size, namespace = self.page_size, sequence.request.namespace
+        self.kv_listener.on_store(
+            self._next_run, namespace, tokens[: len(digests) * size], start * size
+        )
+        self._next_run += 1
+
     def _lengthen(self, digest: bytes) -> None:
         place, sequences = self._waiters.get(digest, (0, {}))
         for sequence in sequences:
@@ -222,6 +241,9 @@ class BlockHashCache(PrefixCache):
         if same:
             return
         del self._blocks[digest]
+        if self.kv_listener is not None:
+            run, first_lost = self._run_of.pop(digest)
+            self.kv_listener.on_trim(run, first_lost * self.page_size)
         place, sequences = self._waiters.get(digest, (0, {}))
         for sequence in sequences:
             if sequence.num_matched_tokens > place * self.page_size:

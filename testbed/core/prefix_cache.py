@@ -38,6 +38,20 @@ class CacheListener(Protocol):
         """These cached pages left to make room, in this order."""
 
 
+class KvListener(Protocol):
+    """Who hears what becomes and stops being shareable (the index that routers read).
+
+    A run is what one publish adds: consecutive pages at the end of a prefix that is cached already.
+    Runs are numbered, and lost from the tail only: children go before their parents.
+    """
+
+    def on_store(self, run: int, namespace: str, tokens: Tokens, start: int) -> None:
+        """All of `tokens` (whole pages) is cached now; tokens[start:] is the new run."""
+
+    def on_trim(self, run: int, end: int) -> None:
+        """Only what lies before depth `end`, in tokens, is left of the run; it may be nothing."""
+
+
 class InvariantError(Exception):
     """The cache's books do not balance: a bug in the core, never a user's mistake."""
 
@@ -46,7 +60,9 @@ class PrefixCache(ABC):
     """The contract of the module docstring. `step` is the logical clock of every recency."""
 
     page_size: int
+    num_pages: int
     step: int = 0
+    kv_listener: KvListener | None = None
 
     @property
     @abstractmethod
@@ -156,6 +172,7 @@ class NoCache(PrefixCache):
     def __init__(self, pool: PagePool, page_size: int) -> None:
         self.pool = pool
         self.page_size = page_size
+        self.num_pages = pool.num_pages
 
     @property
     def num_free_pages(self) -> int:

@@ -44,6 +44,7 @@ class RadixCache(PrefixCache):
     ) -> None:
         self.pool = pool
         self.page_size = page_size
+        self.num_pages = pool.num_pages
         self._listener = listener
         self.tree = RadixTree(page_size)
         self._eviction = eviction
@@ -54,6 +55,8 @@ class RadixCache(PrefixCache):
         self._view = CacheView(self)
         kind = type(eviction)
         self._names_victims = kind.victims is not EvictionPolicy.victims
+        self._reranks = kind.reranked is not EvictionPolicy.reranked
+        self._ranks_tails = kind.tail_pages is not EvictionPolicy.tail_pages
         self._hears_inserts = kind.on_insert is not EvictionPolicy.on_insert
         self._hears_touches = kind.on_touch is not EvictionPolicy.on_touch
         self._hears_releases = kind.on_release is not EvictionPolicy.on_release
@@ -156,6 +159,9 @@ class RadixCache(PrefixCache):
             node.hits = 1
             if self._hears_inserts:
                 self._eviction.on_insert(node.view, sequence.view)
+            if self.kv_listener is not None:
+                namespace = sequence.request.namespace
+                self.kv_listener.on_store(node.serial, namespace, tokens[:limit], depth)
         self.tree.lock(node, above=anchor)
         sequence.cache_handle = node
         sequence.num_tree_pages = max(sequence.num_tree_pages, limit // size)
@@ -202,14 +208,14 @@ class RadixCache(PrefixCache):
         """Free pages, and what can be evicted page by page: all of it, or the next victim alone if
         no waiting match may change."""
         free = self.pool.num_free
-        if not self._by_page or self._names_victims:
+        if not self._by_page or self._names_victims or self._reranks:
             return free
         if not unnoticed:
             return free + self.num_evictable_pages
         victim = self._index.first()
         if victim is None or victim.waiters or victim.partial_waiters:
             return free
-        return free + len(victim.pages)
+        return free + self._tail_pages(victim)
 
     def check(self, running: Iterable[Sequence]) -> None:
         """Raise InvariantError unless pages, locks and sizes add up; O(pool + tree)."""
@@ -260,6 +266,10 @@ class RadixCache(PrefixCache):
     def _evict(self, need: int) -> list[Pages]:
         """Take at least `need` pages from evictable leaves, in the order in which they left."""
         evicted: list[Pages] = []
+        if self._reranks:
+            for view in self._eviction.reranked():
+                if view._node.evictable:
+                    self._enter(view._node)
         named: Iterator[NodeView] | None = None
         if self._names_victims:
             named = iter(self._eviction.victims(self._view, need) or ())
@@ -268,17 +278,32 @@ class RadixCache(PrefixCache):
             if leaf is None:
                 raise InvariantError(f"{need} pages are short and nothing is evictable")
             held = len(leaf.pages)
-            if need < held and self._by_page:
-                pages = self.tree.truncate(leaf, need)[::-1].copy()
+            count = min(need, self._tail_pages(leaf)) if self._by_page else held
+            if count < held:
+                pages = self.tree.truncate(leaf, count)[::-1].copy()
                 if leaf.num_waiting:
                     self._tracker.on_truncate(leaf)
-                need = 0
+                if self.kv_listener is not None:
+                    self.kv_listener.on_trim(leaf.serial, leaf.end)
+                if self._ranks_tails:
+                    self._enter(leaf)
             else:
                 pages = self._evict_leaf(leaf)[::-1].copy()
-                need -= held
+            need -= count
             self._listener.on_evict(pages)
             evicted.append(pages)
         return evicted
+
+    def _tail_pages(self, leaf: Node) -> int:
+        """How many pages at the leaf's end share its rank."""
+        held = len(leaf.pages)
+        count = self._eviction.tail_pages(leaf.view) if self._ranks_tails else held
+        if count is None:
+            return held
+        if not 0 < count <= held:
+            name = type(self._eviction).__name__
+            raise PolicyError(f"{name}.tail_pages: {count}; 1 to {held} pages of {leaf.view!r}")
+        return count
 
     def _named_victim(self, victims: Iterator[NodeView], need: int) -> Node:
         name = type(self._eviction).__name__
@@ -296,6 +321,8 @@ class RadixCache(PrefixCache):
         pages = self.tree.remove(leaf)
         if leaf.num_waiting:
             self._tracker.on_remove(leaf, parent)
+        if self.kv_listener is not None:
+            self.kv_listener.on_trim(leaf.serial, leaf.start)
         if parent.evictable:
             self._enter(parent)
         return pages

@@ -204,3 +204,10 @@ def columns_of(rows: list[tuple[Any, ...]], schema: dict[str, Column]) -> Column
         else np.array(values, dtype=column.dtype)
         for (name, column), values in zip(schema.items(), transposed, strict=True)
     }
+
+
+def joined(parts: list[Columns]) -> Columns:
+    """The rows of several tables of one schema, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -36,10 +36,12 @@ class SamplingParams:
             ("temperature", 0 <= self.temperature < inf),
             ("top_k", self.top_k >= 0),
             ("top_p", 0 < self.top_p <= 1),
-            ("seed", self.seed >= 0),
+            ("seed", 0 <= self.seed < 2**63),
         ):
             if not accepted:
-                limits = "in (0, 1]" if name == "top_p" else "at least 0"
+                limits = {"top_p": "in (0, 1]", "seed": "at least 0 and less than 2**63"}.get(
+                    name, "at least 0"
+                )
                 raise ValueError(f"{name}={getattr(self, name)}: it must be {limits}")
 
 

@@ -10,12 +10,14 @@ from testbed.core.request import Sequence, State
 class WaitingQueue:
     """A linked list through the sequences: O(1) operations, and iteration survives removal."""
 
-    __slots__ = ("_first", "_last", "_length")
+    __slots__ = ("_first", "_last", "_length", "num_tokens")
 
     def __init__(self) -> None:
         self._first: Sequence | None = None
         self._last: Sequence | None = None
         self._length = 0
+        self.num_tokens = 0
+        """Sum of len(tokens) over those that wait."""
 
     def __len__(self) -> int:
         return self._length
@@ -39,6 +41,7 @@ class WaitingQueue:
             self._last.queue_next = sequence
         self._last = sequence
         self._length += 1
+        self.num_tokens += len(sequence.tokens)
 
     def push_front(self, sequence: Sequence) -> None:
         """Queue at the front."""
@@ -49,6 +52,7 @@ class WaitingQueue:
             self._first.queue_previous = sequence
         self._first = sequence
         self._length += 1
+        self.num_tokens += len(sequence.tokens)
 
     def remove(self, sequence: Sequence) -> None:
         """Take a queued sequence out; call unlink once nobody iterates."""
@@ -62,6 +66,7 @@ class WaitingQueue:
         else:
             following.queue_previous = previous
         self._length -= 1
+        self.num_tokens -= len(sequence.tokens)
 
     def unlink(self, sequence: Sequence) -> None:
         """Drop a removed sequence's links, which would keep every later one in memory."""

@@ -13,7 +13,8 @@ from testbed.engine.model import Model
 class KVPool:
     """Keys and values of every page, [num_pages + 1, page_size, kv_heads, head_dim] for each layer.
 
-    Page `num_pages` is never handed out and always zero: page tables are padded with it.
+    Page `num_pages` is never handed out: page tables are padded with it, and the padding rows of
+    captured steps write to it. It holds nothing but finite numbers.
     MemoryError with the numbers if the pool does not fit what is free.
     """
 

@@ -12,31 +12,23 @@ from collections.abc import Callable, Iterable
 from time import perf_counter, sleep
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
-from testbed.core.batch import Batch, BatchShape, StepResult
+from testbed.core.batch import Batch, StepResult
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.decisions import DecisionLog
 from testbed.core.policy import EvictionPolicy, SchedulingPolicy
 from testbed.core.recorder import Recorder
-from testbed.core.records import REQUEST_COLUMNS, Column, Columns, RunRecord, columns_of
-from testbed.core.request import EMPTY_TOKENS, Request, Sequence, State, Tokens
+from testbed.core.records import (
+    ADDED_COLUMNS,
+    MEASURED_COLUMNS,
+    REQUEST_COLUMNS,
+    Columns,
+    RunRecord,
+    added_row,
+    columns_of,
+)
+from testbed.core.request import Request, Sequence, State, Tokens
 from testbed.core.scheduler import Scheduler
 from testbed.engine.executor import StepParts
-
-ADDED_COLUMNS: dict[str, Column] = {
-    "request": Column("int64", "the request's id"),
-    "added_s": Column("float64", "when it joined the queue: the first step boundary after arrival"),
-}
-
-MEASURED_COLUMNS: dict[str, Column] = {
-    "step": Column("int64", "step number, from 1"),
-    "seconds": Column("float64", "from this step's boundary to the next, overheads included"),
-    "prepare_s": Column("float64", "from the batch to tensors on the device"),
-    "forward_s": Column("float64", "the model, up to the logits"),
-    "sample_s": Column("float64", "from logits to tokens"),
-    **{name: Column("int64", "see BatchShape") for name in BatchShape._fields},
-}
 
 
 class StepExecutor(Protocol):
@@ -60,15 +52,13 @@ class StepExecutor(Protocol):
 class EngineRun(NamedTuple):
     """Everything that happened, and what a replay needs.
 
-    added: by ADDED_COLUMNS, in order. measured: by MEASURED_COLUMNS. tokens: int32, sampled in all
-    steps in row order, measured["logit_rows"] of them in each. outputs: int32 by request id.
+    added: by ADDED_COLUMNS, in order. measured: by MEASURED_COLUMNS. outputs: int32 by request id.
     """
 
     record: RunRecord
     log: DecisionLog
     added: Columns
     measured: Columns
-    tokens: Tokens
     outputs: dict[int, Tokens]
 
 
@@ -122,6 +112,8 @@ def serve(
     before, if a step or a policy raises.
     """
     executor.check_cache(cache)
+    if eviction.oracle:
+        raise ValueError(f"eviction={type(eviction).__name__}: only a simulation knows the future")
     if scheduler.min_computed_tokens < 1:
         raise ValueError("min_computed_tokens=0: a model has to compute a token for its logits")
     log = DecisionLog()
@@ -151,9 +143,8 @@ class _Run:
         self._cache = cache
         self._progress = progress
         self._recorder = Recorder(0, scheduler)
-        self._added: list[tuple[int, float]] = []
+        self._added: list[tuple[Any, ...]] = []
         self._measured: list[tuple[Any, ...]] = []
-        self._tokens: list[Tokens] = [EMPTY_TOKENS]
         self._outputs: dict[int, Tokens] = {}
         self._num_left = 0
 
@@ -207,18 +198,18 @@ class _Run:
             self._log,
             columns_of(self._added, ADDED_COLUMNS),
             columns_of(self._measured, MEASURED_COLUMNS),
-            np.concatenate(self._tokens),
             self._outputs,
         )
 
     def _add(self, request: Request, now: float) -> None:
         reason = self._executor.refusal(request)
+        self._added.append(added_row(request, now, reason or ""))
         if reason is not None:
             refused = Sequence(request, -1)
             refused.state, refused.refusal = State.REFUSED, reason
+            self._log.refuse(self.scheduler.step, refused)
             self._leave([refused])
             return
-        self._added.append((request.id, now))
         sequence = self.scheduler.add(request, now)
         sequence.routed_match_tokens = sequence.num_matched_tokens
         self._turn_away()
@@ -239,5 +230,6 @@ class _Run:
     def _book(self, batch: Batch, result: StepResult, start: float, seconds: float) -> None:
         self._recorder.step(batch, start, start + seconds)
         assert result.tokens is not None
-        self._tokens.append(result.tokens)
-        self._measured.append((batch.step, seconds, *self._executor.parts, *batch.shape))
+        self._measured.append(
+            (batch.step, seconds, *self._executor.parts, *batch.shape, result.tokens)
+        )

@@ -6,6 +6,7 @@ hands each layer's queries, keys and values to the step object that travels with
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ from transformers import (
     Qwen3Config,
 )
 
+from testbed.engine.packed_linear import pack_linear_layers
+
 ATTENTION_NAME = "testbed_paged"
+SMOLLM2 = "smollm2"
 
 _TINY: Mapping[str, Any] = MappingProxyType(
     {
@@ -127,9 +131,10 @@ def load_model(
 ) -> Model:
     """A model of the Hugging Face hub, of a local folder, or a tiny one with random weights.
 
-    name: a hub id, a folder with config.json and safetensors weights, or one of tiny-llama,
-    tiny-qwen2, tiny-qwen3, tiny-mistral and tiny-smollm2, which `seed` initialises. Code that comes
-    with a model is never run. ValueError if the name is unknown or the engine cannot run the model.
+    name: a hub id, a folder with config.json and safetensors weights, `smollm2` once `testbed model
+    smollm2` has fetched it, or one of tiny-llama, tiny-qwen2, tiny-qwen3, tiny-mistral and
+    tiny-smollm2, which `seed` initialises. Code that comes with a model is never run. ValueError if
+    the name is unknown or the engine cannot run the model.
     """
     AttentionInterface.register(ATTENTION_NAME, _paged_attention)
     place = torch.device(device)
@@ -138,9 +143,22 @@ def load_model(
         if name not in configs:
             raise ValueError(f"model={name!r}: one of {', '.join(configs)} is needed")
         module = build_module(configs[name], dtype=dtype, seed=seed).to(place)
+    elif name == SMOLLM2:
+        folder = cache_folder() / SMOLLM2
+        if not folder.is_dir():
+            raise ValueError(
+                f"model={name!r} is not in {folder}: `testbed model {SMOLLM2}` puts it there"
+            )
+        module = _load_weights(str(folder), dtype, place)
     else:
         module = _load_weights(name, dtype, place)
+    pack_linear_layers(module)
     return wrap_module(name, module, place)
+
+
+def cache_folder() -> Path:
+    """Where fetched models are kept: TESTBED_CACHE, else ~/.cache/radix-testbed."""
+    return Path(os.environ.get("TESTBED_CACHE") or "~/.cache/radix-testbed").expanduser()
 
 
 def build_module(config: PreTrainedConfig, *, dtype: torch.dtype, seed: int) -> Any:

@@ -1,4 +1,4 @@
-"""Which decoding sequences read the same leading pages, found in their page tables.
+"""Which rows read the same leading pages, found in their page tables, and which read as many.
 
 A page id stands twice in a step's page tables only if the cache shares it, so equal columns of the
 tables are the tree's common nodes, whatever kind of cache keeps them.
@@ -53,3 +53,23 @@ def shared_segments(
             else:
                 open_groups.append((members, first, last))
     return segments, alone
+
+
+def similar_rows(lengths: Indices, page_size: int, max_tokens: int) -> list[Indices]:
+    """All rows in groups of similar length in pages, so that padding is at most a third of a group.
+
+    A few pages of padding are cheaper than another group, so a group also takes rows that fall
+    short of its longest by no more than 32 tokens. A group of several rows has at most max_tokens.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    groups: list[Indices] = []
+    first = 0
+    while first < len(order):
+        longest = int(lengths[order[first]])
+        shortest = min(-(-3 * longest // 4), longest - 32 // page_size)
+        room = max(1, max_tokens // (longest * page_size))
+        fits = lengths[order[first : first + room]] >= shortest
+        count = len(fits) if fits.all() else int(fits.argmin())
+        groups.append(order[first : first + count])
+        first += count
+    return groups

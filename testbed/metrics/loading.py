@@ -12,8 +12,15 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from testbed.core.records import DECISION_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS, Column
-from testbed.metrics.results import COMPLETE, ResultsError, arrow_schema
+from testbed.core.records import (
+    ADDED_COLUMNS,
+    DECISION_COLUMNS,
+    MEASURED_COLUMNS,
+    REQUEST_COLUMNS,
+    STEP_COLUMNS,
+    Column,
+)
+from testbed.metrics.results import COMPLETE, FAILED, ResultsError, arrow_schema
 from testbed.metrics.service import EXTENDED, TOTAL
 
 
@@ -42,23 +49,45 @@ class Results:
         return self._tables("decisions", DECISION_COLUMNS)
 
     @cached_property
+    def added(self) -> pd.DataFrame:
+        """Likewise ADDED_COLUMNS, of engine runs; simulated ones have no rows."""
+        return self._tables("added", ADDED_COLUMNS)
+
+    @cached_property
+    def measured(self) -> pd.DataFrame:
+        """Likewise MEASURED_COLUMNS, of engine runs."""
+        return self._tables("measured", MEASURED_COLUMNS)
+
+    @cached_property
     def clients(self) -> pd.DataFrame:
         """One row for each `run` and `client`, over the requests that were admitted.
 
         requests; prompt_tokens, cached_tokens, output_tokens; hit_rate; service and
         extended_service, in the weighted tokens of testbed.metrics.service TOTAL and EXTENDED, not
-        divided by the client's weight; ttft_mean_s.
+        divided by the client's weight; ttft_mean_s, ttft_p50_s, ttft_p99_s. A client that asks for
+        less than its share is isolated if these do not depend on what the others ask for.
         """
+        return self._served("client")
+
+    @cached_property
+    def programs(self) -> pd.DataFrame:
+        """The same for each `run` and `program`; requests of no program are left out."""
+        table = self._served("program")
+        return table[table["program"] != ""].reset_index(drop=True)
+
+    def _served(self, whom: str) -> pd.DataFrame:
         admitted = self.requests[self.requests["admitted_step"] >= 0]
         table = (
             admitted.assign(ttft_s=admitted["first_token_s"] - admitted["arrival_s"])
-            .groupby(["run", "client"], as_index=False)
+            .groupby(["run", whom], as_index=False)
             .agg(
                 requests=("request", "size"),
                 prompt_tokens=("prompt_tokens", "sum"),
                 cached_tokens=("cached_tokens", "sum"),
                 output_tokens=("output_tokens", "sum"),
                 ttft_mean_s=("ttft_s", "mean"),
+                ttft_p50_s=("ttft_s", "median"),
+                ttft_p99_s=("ttft_s", lambda times: times.quantile(0.99)),
             )
         )
         given = TOTAL.prompt * table["prompt_tokens"] + TOTAL.output * table["output_tokens"]
@@ -79,10 +108,20 @@ class Results:
         return pd.DataFrame(rows)
 
     @property
+    def configs(self) -> dict[str, dict[str, Any]]:
+        """The resolved config of each run, as it was written."""
+        return {name: config for name, config, _ in self._described}
+
+    @property
     def overrides(self) -> list[str]:
         """The options that were overridden in at least one run, `seed` left out."""
         named = (name for _, _, manifest in self._described for name in manifest["overrides"])
         return [name for name in dict.fromkeys(named) if name != "seed"]
+
+    @cached_property
+    def oracle_runs(self) -> frozenset[str]:
+        """The runs with a policy that was told what no real system knows."""
+        return frozenset(name for name, _, manifest in self._described if manifest.get("oracles"))
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -151,6 +190,8 @@ def load(path: str | Path) -> Results:
         for marker in root.rglob(COMPLETE)
         if not any(part.startswith(".") for part in marker.relative_to(root).parts)
     )
+    if not markers and (root / FAILED).is_file():
+        raise ResultsError(f"{root}: the run failed: {(root / FAILED).read_text().strip()}")
     if not markers:
         raise ResultsError(
             f"{root}: no complete run in it; a run is complete once it has {COMPLETE}"

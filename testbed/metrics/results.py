@@ -10,9 +10,10 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,9 @@ import pyarrow.parquet as pq
 import yaml
 
 from testbed.core.records import (
+    ADDED_COLUMNS,
     DECISION_COLUMNS,
+    MEASURED_COLUMNS,
     REQUEST_COLUMNS,
     STEP_COLUMNS,
     Column,
@@ -30,13 +33,18 @@ from testbed.core.records import (
 
 COMPLETE = "COMPLETE"
 """The marker, written last; it holds the config hash."""
+FAILED = "FAILED"
+"""Stands in its place in what is left of a run that broke off; it holds the reason."""
 RUN_FILES = (
     "config.yaml",
     "manifest.json",
     "requests.parquet",
     "steps.parquet",
     "decisions.parquet",
+    "added.parquet",
+    "measured.parquet",
     "summary.json",
+    FAILED,
     COMPLETE,
 )
 RECORDED_VERSIONS = (
@@ -93,12 +101,21 @@ def write_run(
     wall_seconds: float,
     overrides: Mapping[str, Any] | None = None,
     write_steps: bool = True,
+    added: Columns | None = None,
+    measured: Columns | None = None,
+    machine: Mapping[str, Any] | None = None,
+    failure: str | None = None,
+    oracles: Sequence[str] = (),
 ) -> None:
     """Write one run; afterwards the folder is complete, and before that it does not exist.
 
     config: resolved, of plain values. overrides: by name what was set for this run; testbed.load
-    makes columns of them. A complete run of the same config is kept. Raises ResultsError if the
-    folder holds anything else; the leftovers of killed writers are removed.
+    makes columns of them. added, measured: an engine run's, by ADDED_COLUMNS and MEASURED_COLUMNS.
+    machine: entries of the manifest about what it ran on; `hardware` is this machine's processor
+    unless given. failure: why the run broke off; then the folder is not complete, and the next run
+    takes its place. oracles: the options whose policy was told what no real system knows; reports
+    mark the run. A complete run of the same config is kept. Raises ResultsError if the folder
+    holds anything else; the leftovers of killed writers are removed.
     """
     folder = Path(folder)
     digest = config_hash(config)
@@ -107,14 +124,23 @@ def write_run(
         "config_hash": digest,
         "overrides": dict(overrides or {}),
         "seed": seed,
+        "oracles": list(oracles),
         "counters": record.counters,
         "wall_seconds": wall_seconds,
         "git_commit": _git_commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "hardware": _hardware(),
+        "hardware": processor(),
         "versions": _versions(),
+        **(machine or {}),
     }
+    tables = (
+        ("requests", record.requests, REQUEST_COLUMNS),
+        ("steps", record.steps if write_steps else None, STEP_COLUMNS),
+        ("decisions", record.decisions, DECISION_COLUMNS),
+        ("added", added, ADDED_COLUMNS),
+        ("measured", measured, MEASURED_COLUMNS),
+    )
     folder.parent.mkdir(parents=True, exist_ok=True)
     # The name of a killed writer's folder says that it is dead; nobody else writes into ours.
     for left_over in folder.parent.glob(f".{folder.name}.*.partial"):
@@ -126,15 +152,14 @@ def write_run(
         (partial / "config.yaml").write_text(yaml.safe_dump(dict(config), sort_keys=False))
         _write_json(partial / "manifest.json", manifest)
         _write_json(partial / "summary.json", summary)
-        _write_table(partial / "requests.parquet", record.requests, REQUEST_COLUMNS)
-        if write_steps:
-            _write_table(partial / "steps.parquet", record.steps, STEP_COLUMNS)
-        if record.decisions is not None:
-            _write_table(partial / "decisions.parquet", record.decisions, DECISION_COLUMNS)
+        for name, columns, schema in tables:
+            if columns is not None:
+                _write_table(partial / f"{name}.parquet", columns, schema)
         for path in sorted(partial.iterdir()):
             _sync(path)
-        (partial / COMPLETE).write_text(digest + "\n")
-        _sync(partial / COMPLETE)
+        marker, content = (COMPLETE, digest) if failure is None else (FAILED, failure)
+        (partial / marker).write_text(content + "\n")
+        _sync(partial / marker)
         _sync(partial)
         _move_into_place(partial, folder, digest)
     except BaseException:
@@ -147,10 +172,15 @@ def arrow_schema(columns: Mapping[str, Column]) -> pa.Schema:
     """The parquet schema of a table of testbed.core.records."""
     return pa.schema(
         [
-            (name, pa.string() if column.dtype == "str" else pa.type_for_alias(column.dtype))
+            (name, _ARROW_TYPES.get(column.dtype) or pa.type_for_alias(column.dtype))
             for name, column in columns.items()
         ]
     )
+
+
+_ARROW_TYPES: Mapping[str, Any] = MappingProxyType(
+    {"str": pa.string(), "tokens": pa.list_(pa.int32())}
+)
 
 
 def _write_table(path: Path, columns: Columns, schema: Mapping[str, Column]) -> None:
@@ -212,7 +242,7 @@ def _is_running(process: str) -> bool:
     return True
 
 
-def _hardware() -> str:
+def processor() -> str:
     """The processor and its number of cores."""
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")

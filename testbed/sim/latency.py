@@ -85,7 +85,7 @@ class Roofline(LatencyModel):
 
     def decode_run(self, shape: BatchShape, steps: int) -> npt.NDArray[np.float64]:
         """float64[steps]: seconds of consecutive decode-only steps, from `shape` on."""
-        _check_decode_only(shape)
+        check_decode_only(shape)
         rows = shape.decode_rows
         context = shape.decode_context
         # One slope does for step_seconds' max(): rounding is monotone, so the larger coefficient
@@ -123,7 +123,7 @@ class FixedLatency(LatencyModel):
 
     def decode_run(self, shape: BatchShape, steps: int) -> npt.NDArray[np.float64]:
         """float64[steps]: the same seconds every step."""
-        _check_decode_only(shape)
+        check_decode_only(shape)
         return np.full(steps, self.step_seconds(shape), dtype=np.float64)
 
 
@@ -138,6 +138,6 @@ class LatencyExecutor:
         return StepResult(self.model.step_seconds(batch.shape))
 
 
-def _check_decode_only(shape: BatchShape) -> None:
+def check_decode_only(shape: BatchShape) -> None:
     if shape.prefill_rows or shape.decode_rows < 1:
         raise ValueError(f"{shape}: a decode run needs decode rows and no prefill rows")

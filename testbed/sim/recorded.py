@@ -7,10 +7,9 @@ DecisionLogs mean that simulator and engine agree on every decision.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 import simpy
 
@@ -19,7 +18,8 @@ from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.decisions import DecisionLog
 from testbed.core.policy import EvictionPolicy, SchedulingPolicy
 from testbed.core.recorder import Recorder
-from testbed.core.request import Request, Sequence, Tokens
+from testbed.core.records import Columns, added_requests
+from testbed.core.request import Sequence, State, Tokens
 from testbed.core.scheduler import Scheduler
 from testbed.sim.clock import ARRIVALS, Clock
 from testbed.sim.replica import Replica
@@ -32,30 +32,26 @@ class ReplayDiverged(Exception):
 class RecordedExecutor:
     """Gives each step the seconds and the tokens that were measured, whatever the batch holds.
 
-    seconds: float64[steps]. sampled: int64[steps], tokens sampled in each step. tokens:
-    int32[sum(sampled)], of all steps in row order. Raises ReplayDiverged where the batch samples
-    another number of tokens than the recorded step, or after the last one.
+    measured: by MEASURED_COLUMNS. Raises ReplayDiverged where the batch samples another number of
+    tokens than the recorded step, or after the last one.
     """
 
-    def __init__(
-        self, seconds: npt.NDArray[np.float64], sampled: npt.NDArray[np.int64], tokens: Tokens
-    ) -> None:
-        self._seconds = seconds
-        self._ends = np.concatenate(([0], np.cumsum(sampled)))
-        self._tokens = tokens
+    def __init__(self, measured: Columns) -> None:
+        self._seconds: list[float] = measured["seconds"].tolist()
+        self._tokens: npt.NDArray[Any] = measured["tokens"]
 
     def execute(self, batch: Batch) -> StepResult:
         """The recorded step of the batch's number."""
         place = batch.step - 1
         if place >= len(self._seconds):
             raise ReplayDiverged(f"step {batch.step}: {len(self._seconds)} steps were recorded")
-        tokens = self._tokens[self._ends[place] : self._ends[place + 1]]
+        tokens = self._tokens[place]
         if len(tokens) != batch.shape.logit_rows:
             raise ReplayDiverged(
                 f"step {batch.step} samples {batch.shape.logit_rows} tokens, recorded: "
                 f"{len(tokens)}"
             )
-        return StepResult(float(self._seconds[place]), tokens)
+        return StepResult(self._seconds[place], tokens)
 
 
 class Replay(NamedTuple):
@@ -70,21 +66,17 @@ class Replay(NamedTuple):
 
 
 def replay(
-    requests: Iterable[Request],
+    added: Columns,
+    measured: Columns,
     *,
-    added: npt.NDArray[np.float64],
-    seconds: npt.NDArray[np.float64],
-    sampled: npt.NDArray[np.int64],
-    tokens: Tokens,
     cache: CacheConfig,
     scheduler: SchedulerConfig,
     policy: SchedulingPolicy,
     eviction: EvictionPolicy,
 ) -> Replay:
-    """Serve the requests as they were added, one step after the other, on one replica.
+    """Serve an engine run's requests as they were added, one step after the other, on one replica.
 
-    requests: in the order in which the engine added them. added: float64, the instant of each on
-    the engine's clock. seconds, sampled, tokens: see RecordedExecutor.
+    added: by ADDED_COLUMNS, instants on the engine's clock. measured: by MEASURED_COLUMNS.
     """
     clock = Clock()
     log = DecisionLog()
@@ -92,13 +84,14 @@ def replay(
     outputs: dict[int, Tokens] = {}
 
     def on_left(sequence: Sequence) -> None:
-        outputs[sequence.request.id] = sequence.output_tokens()
+        if sequence.state is State.FINISHED:
+            outputs[sequence.request.id] = sequence.output_tokens()
 
     replica = Replica(
         clock,
         0,
         served,
-        RecordedExecutor(seconds, sampled, tokens),
+        RecordedExecutor(measured),
         ahead=None,
         recorder=Recorder(0, served),
         on_left=on_left,
@@ -106,10 +99,16 @@ def replay(
     )
 
     def arrivals() -> Generator[simpy.Event, Any, None]:
-        for request, instant in zip(requests, added.tolist(), strict=True):
+        instants, refusals = added["added_s"].tolist(), added["refusal"].tolist()
+        for request, instant, refusal in zip(
+            added_requests(added), instants, refusals, strict=True
+        ):
             if instant > clock.now:
                 yield clock.at(instant, ARRIVALS)
-            replica.submit(request)
+            if refusal:
+                log.refuse(served.step, Sequence(request, -1))
+            else:
+                replica.submit(request)
 
     clock.process(arrivals())
     try:

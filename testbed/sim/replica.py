@@ -11,7 +11,7 @@ import simpy
 from testbed.core.batch import Batch, Executor, StepResult
 from testbed.core.decode_run import DecodeRun, quiet_steps
 from testbed.core.recorder import Recorder
-from testbed.core.request import Request, Sequence, Tokens
+from testbed.core.request import Request, Sequence
 from testbed.core.scheduler import Scheduler
 from testbed.sim.clock import STEPS, Clock
 from testbed.sim.latency import LatencyModel
@@ -20,7 +20,7 @@ Times = npt.NDArray[np.float64]
 
 
 class Replica:
-    """A scheduler on simulated hardware; what stands behind the ReplicaView that routers see.
+    """A scheduler on simulated hardware; its load is what the ReplicaView of a router shows.
 
     `ahead` knows the times of decode steps in advance, so that a run of them in which nothing can
     change passes in one event; None steps one by one. If a request arrives meanwhile, the steps
@@ -38,6 +38,7 @@ class Replica:
         recorder: Recorder,
         on_left: Callable[[Sequence], None],
         check_invariants: bool,
+        on_first_token: Callable[[Sequence], None] | None = None,
     ) -> None:
         self.index = index
         self._clock = clock
@@ -46,6 +47,7 @@ class Replica:
         self._ahead = ahead
         self._recorder = recorder
         self._on_left = on_left
+        self._on_first_token = on_first_token
         self._check_invariants = check_invariants
         # Nothing runs; the next event then is a new or a delayed request, else the end of a step
         # or of a run.
@@ -67,20 +69,47 @@ class Replica:
         """Sequences in the batch."""
         return len(self._scheduler.running)
 
-    def peek(self, tokens: Tokens, namespace: str) -> int:
-        """Leading tokens that are cached; O(len(tokens))."""
-        self._catch_up()
-        return self._scheduler.cache.peek(tokens, namespace)
+    @property
+    def num_pending_tokens(self) -> int:
+        """Tokens of the queue, and what is left of the prefills under way."""
+        left = sum(len(s.tokens) - s.num_computed_tokens for s in self._scheduler.prefilling)
+        return self._scheduler.waiting.num_tokens + left
+
+    @property
+    def num_context_tokens(self) -> int:
+        """Tokens whose KV the running sequences have."""
+        self.catch_up()
+        prefilled = sum(s.num_computed_tokens for s in self._scheduler.prefilling)
+        return self._scheduler.decoding.context + prefilled
+
+    @property
+    def kv_usage(self) -> float:
+        """The share of the pages that running sequences hold."""
+        self.catch_up()
+        return 1 - self._scheduler.cache.num_available_pages / self._scheduler.cache.num_pages
 
     def submit(self, request: Request) -> None:
         """A request arrives now."""
-        self._catch_up()
+        self.catch_up()
         sequence = self._scheduler.add(request, self._clock.now)
         sequence.routed_match_tokens = sequence.num_matched_tokens
         self._turn_away()
         if self._idle:
             self._idle = False
             self._ending = self._clock.at(self._clock.now, STEPS, self._next)
+
+    def catch_up(self) -> None:
+        """Book the steps of a run that ended before now, and end the run with the one in flight."""
+        run, times = self._run, self._times
+        if run is None or self._cut:
+            return
+        over = int(times[1:].searchsorted(self._clock.now))
+        self._times = times[: over + 2]
+        self._recorder.repeats(self._times[1:], run.start(over + 1))
+        if over:
+            run.end(over, float(times[over]))
+        self._cut = True
+        self._ending = self._clock.at(float(self._times[-1]), STEPS, self._end_run)
 
     def _next(self, event: simpy.Event) -> None:
         """Start a step, or a run of quiet ones, or fall idle."""
@@ -114,7 +143,13 @@ class Replica:
     def _end_step(self, event: simpy.Event) -> None:
         assert self._flight is not None
         batch, result = self._flight
-        self._leave(self._scheduler.commit(batch, result, self._clock.now))
+        prefilling = [row.sequence for row in batch.prefills if row.sequence.first_token_time < 0]
+        finished = self._scheduler.commit(batch, result, self._clock.now)
+        if self._on_first_token is not None:
+            for sequence in prefilling:
+                if sequence.first_token_time >= 0:
+                    self._on_first_token(sequence)
+        self._leave(finished)
         self._next(event)
 
     def _end_run(self, event: simpy.Event) -> None:
@@ -127,19 +162,6 @@ class Replica:
         self._leave(self._run.end(steps, self._clock.now))
         self._run, self._cut = None, False
         self._next(event)
-
-    def _catch_up(self) -> None:
-        """Book the steps of a run that ended before now, and end the run with the one in flight."""
-        run, times = self._run, self._times
-        if run is None or self._cut:
-            return
-        over = int(times[1:].searchsorted(self._clock.now))
-        self._times = times[: over + 2]
-        self._recorder.repeats(self._times[1:], run.start(over + 1))
-        if over:
-            run.end(over, float(times[over]))
-        self._cut = True
-        self._ending = self._clock.at(float(self._times[-1]), STEPS, self._end_run)
 
     def _turn_away(self) -> None:
         refused = self._scheduler.refused

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,16 @@ import simpy
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.cost import CostModel
 from testbed.core.decisions import DecisionLog
-from testbed.core.policy import EvictionPolicy, PolicyError, RoutingPolicy, SchedulingPolicy
+from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
 from testbed.core.recorder import Recorder
 from testbed.core.records import REQUEST_COLUMNS, Columns, RunRecord, columns_of
-from testbed.core.replica_view import ReplicaView
 from testbed.core.request import Request, Sequence
 from testbed.core.scheduler import Scheduler
 from testbed.core.views import RequestView
 from testbed.sim.clock import ARRIVALS, Clock
 from testbed.sim.latency import LatencyExecutor, LatencyModel
 from testbed.sim.replica import Replica
+from testbed.sim.sight import Sight
 
 
 def simulate(
@@ -35,6 +36,7 @@ def simulate(
     latency: LatencyModel,
     routing: RoutingPolicy,
     replicas: int = 1,
+    staleness: float = 0.0,
     cost: CostModel | None = None,
     record_decisions: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -43,11 +45,12 @@ def simulate(
 ) -> RunRecord:
     """Serve the requests, which come in arrival order, and return everything that happened.
 
-    policy, eviction: make one instance for each replica. cost: what policies that weigh costs see;
-    by default the latency model's seconds. progress: told after each request that leaves, how many
-    have. skip_quiet_steps: let runs of decode steps in which nothing can change
-    pass in one event; the records are the same either way. check_invariants: balance the cache's
-    books after every step, or run of skipped ones (slow).
+    policy, eviction: make one instance for each replica. staleness: seconds between two looks of
+    the router at loads and caches, which happen at multiples of it; 0 shows everything live. cost:
+    what policies that weigh costs see; by default the latency model's seconds. progress: told after
+    each request that leaves, how many have. skip_quiet_steps: let runs of decode steps in which
+    nothing can change pass in one event; the records are the same either way. check_invariants:
+    balance the cache's books after every step, or run of skipped ones (slow).
 
     Raises ValueError for no requests, no replicas, or arrivals out of order; PolicyError for a
     policy that breaks its contract.
@@ -57,9 +60,15 @@ def simulate(
     clock = Clock()
     served = 0
 
-    def on_left(sequence: Sequence) -> None:
+    def on_first_token(replica: int, sequence: Sequence) -> None:
+        routing.on_first_token(RequestView(sequence.request), replica, clock.now)
+
+    def on_left(replica: int, sequence: Sequence) -> None:
         nonlocal served
         served += 1
+        if hears_ends:
+            tokens = sequence.num_generated_tokens
+            routing.on_finish(RequestView(sequence.request), replica, tokens, clock.now)
         if progress is not None:
             progress(served)
 
@@ -78,28 +87,41 @@ def simulate(
     recorders = [Recorder(index, one) for index, one in enumerate(schedulers)]
     executor = LatencyExecutor(latency)
     ahead = latency if skip_quiet_steps else None
+    hears_ends = type(routing).on_finish is not RoutingPolicy.on_finish
+    hears_starts = type(routing).on_first_token is not RoutingPolicy.on_first_token
     fleet = tuple(
-        Replica(clock, index, one, executor, ahead, recorder, on_left, check_invariants)
+        Replica(
+            clock,
+            index,
+            one,
+            executor,
+            ahead,
+            recorder,
+            partial(on_left, index),
+            check_invariants,
+            partial(on_first_token, index) if hears_starts else None,
+        )
         for index, (one, recorder) in enumerate(zip(schedulers, recorders, strict=True))
     )
-    sights = tuple(ReplicaView(replica) for replica in fleet)
+    sight = Sight(routing, fleet, [one.cache for one in schedulers], cost, staleness)
     arrived = 0
 
     def arrivals() -> Generator[simpy.Event, Any, None]:
         nonlocal arrived
         for request in requests:
-            if request.arrival > clock.now:
-                yield clock.at(request.arrival, ARRIVALS)
-            elif request.arrival < clock.now:
+            if request.arrival < clock.now:
                 raise ValueError(
                     f"request {request.id}: arrival {request.arrival} is before the one ahead of it"
                 )
-            chosen = routing.choose(RequestView(request), sights, clock.now)
-            if type(chosen) is not int or not 0 <= chosen < replicas:
-                name = type(routing).__name__
-                raise PolicyError(f"{name} chose replica {chosen!r}; 0 to {replicas - 1} exist")
+            look = sight.next_look(request.arrival)
+            if look is not None:
+                if look > clock.now:
+                    yield clock.at(look, ARRIVALS)
+                sight.look()
+            if request.arrival > clock.now:
+                yield clock.at(request.arrival, ARRIVALS)
             arrived += 1
-            fleet[chosen].submit(request)
+            fleet[sight.choose(request, clock.now)].submit(request)
 
     clock.process(arrivals())
     with _rare_collections():

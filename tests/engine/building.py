@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
+from transformers import GenerationConfig
 
 from testbed.core.batch import Batch, StepResult
 from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.page_pool import PagePool, Pages
 from testbed.core.request import Request, Tokens
 from testbed.engine.attention import TorchAttention
 from testbed.engine.executor import ModelExecutor, StepParts
 from testbed.engine.kv_pool import KVPool
 from testbed.engine.loop import EngineRun, serve
 from testbed.engine.model import ATTENTION_NAME, Model, load_model
-from testbed.engine.sampling import Sampler
+from testbed.engine.sampling import Place, Sampler
 from testbed.policies import registry
-from testbed.sim.recorded import Replay, replay
 
 FAMILIES = ("tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-smollm2")
 
@@ -38,9 +39,15 @@ class Models:
 def reference(model: Model, request: Request) -> tuple[Tokens, torch.Tensor]:
     """transformers' own greedy generation: tokens and the logits [tokens, vocab] they came from."""
     prompt = torch.from_numpy(request.prompt.astype(np.int64))[None]
-    model.module.set_attn_implementation("sdpa")
+    module = model.module
+    module.set_attn_implementation("sdpa")
+    own = module.generation_config
+    # What generate() is not told it takes from there: also where to stop.
+    module.generation_config = GenerationConfig(
+        eos_token_id=list(request.stop_tokens) or None, pad_token_id=0
+    )
     try:
-        output = model.module.generate(
+        output = module.generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
             max_new_tokens=request.max_new_tokens,
@@ -49,20 +56,44 @@ def reference(model: Model, request: Request) -> tuple[Tokens, torch.Tensor]:
             return_dict_in_generate=True,
         )
     finally:
-        model.module.set_attn_implementation(ATTENTION_NAME)
+        module.generation_config = own
+        module.set_attn_implementation(ATTENTION_NAME)
     tokens = output.sequences[0, prompt.shape[1] :].to(torch.int32).numpy()
     return tokens, torch.cat(output.logits)
+
+
+@contextmanager
+def freed_pages() -> Iterator[list[int]]:
+    """Collects the pages that are given back to any PagePool."""
+    freed: list[int] = []
+    free = PagePool.free
+
+    def noting(pool: PagePool, pages: Pages) -> None:
+        freed.extend(pages.tolist())
+        free(pool, pages)
+
+    PagePool.free = noting  # type: ignore[method-assign]
+    try:
+        yield freed
+    finally:
+        PagePool.free = free  # type: ignore[method-assign]
 
 
 class PoisoningExecutor(ModelExecutor):
     """Fills every page with NaN before a row writes to it for the first time.
 
-    What a recycled page held is gone then, and slots that nobody has written yet are NaN.
+    What a recycled page held is gone then, and slots that nobody has written yet are NaN. So are
+    the pages in `freed`, from the next step on.
     """
+
+    freed: list[int] | None = None
 
     def execute(self, batch: Batch) -> StepResult:
         size = self.pool.page_size
         fresh: list[int] = []
+        if self.freed:
+            fresh += self.freed
+            self.freed.clear()
         for sequence in batch.decodes:
             place, offset = divmod(sequence.num_computed_tokens, size)
             if offset == 0:
@@ -71,6 +102,18 @@ class PoisoningExecutor(ModelExecutor):
             fresh += sequence.pages[start // size : -(-(start + count) // size)].tolist()
         self.pool.poison(torch.tensor(fresh, dtype=torch.int64))
         return super().execute(batch)
+
+
+class LogitsSampler(Sampler):
+    """Keeps the logits of every sampled token, by request id and place."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[int, int], torch.Tensor] = {}
+
+    def sample(self, logits: torch.Tensor, places: Sequence[Place]) -> Tokens:
+        for (request, index), row in zip(places, logits.clone(), strict=True):
+            self.seen[request.id, index] = row
+        return super().sample(logits, places)
 
 
 class ScriptedExecutor:
@@ -118,36 +161,17 @@ def run_engine(
     share_prefixes: bool = True,
     sampler: Sampler | None = None,
 ) -> EngineRun:
-    """Serve on a poisoned pool."""
+    """Serve on a poisoned pool (see PoisoningExecutor)."""
     pool = KVPool(model, cache.num_pages, cache.page_size)
     pool.poison()
     attention = TorchAttention(pool, share_prefixes=share_prefixes, min_saved_tokens=1)
-    return serve(
-        requests,
-        executor=PoisoningExecutor(model, pool, attention, sampler or Sampler()),
-        cache=cache,
-        scheduler=scheduler,
-        policy=registry.scheduling(policy),
-        eviction=registry.eviction(eviction),
-    )
-
-
-def replay_of(
-    run: EngineRun,
-    requests: Iterable[Request],
-    cache: CacheConfig,
-    scheduler: SchedulerConfig,
-    **policies: Any,
-) -> Replay:
-    """The run again, in the simulator."""
-    by_id: Mapping[int, Request] = {request.id: request for request in requests}
-    return replay(
-        [by_id[id] for id in run.added["request"].tolist()],
-        added=run.added["added_s"],
-        seconds=run.measured["seconds"],
-        sampled=run.measured["logit_rows"],
-        tokens=run.tokens,
-        cache=cache,
-        scheduler=scheduler,
-        **policies,
-    )
+    executor = PoisoningExecutor(model, pool, attention, sampler or Sampler())
+    with freed_pages() as executor.freed:
+        return serve(
+            requests,
+            executor=executor,
+            cache=cache,
+            scheduler=scheduler,
+            policy=registry.scheduling(policy),
+            eviction=registry.eviction(eviction),
+        )

@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.engine.attention import StepRows, TorchAttention, _similar_rows
+from testbed.engine.attention import TorchAttention
+from testbed.engine.attention_backend import StepRows
 from testbed.engine.kv_pool import KVPool
-from testbed.engine.shared_prefix import SharedSegment, shared_segments
+from testbed.engine.shared_prefix import SharedSegment, shared_segments, similar_rows
 from tests.engine.building import Models
 
 
@@ -21,53 +22,54 @@ class Case(NamedTuple):
     page_size: int
     decodes: list[int]
     """Tokens each decode row has behind the shared pages, its new one included."""
-    shared_pages: list[int]
-    """Pages of one common run that each decode row starts with."""
     prefills: list[tuple[int, int]]
-    """(start, count)."""
+    """(tokens cached behind the shared pages, new tokens)."""
+    shared_pages: list[int]
+    """Pages of one common run that each row starts with."""
     window: int | None
     share: bool
+    fused: bool
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     decodes = draw(st.lists(st.integers(1, 40), max_size=5))
+    # Equal counts are batched, so they have to be likely.
+    new_tokens = st.integers(1, 30) | st.sampled_from([1, 7])
+    prefills = draw(
+        st.lists(
+            st.tuples(st.integers(0, 30), new_tokens), min_size=0 if decodes else 1, max_size=4
+        )
+    )
     return Case(
         draw(st.integers(0, 10**6)),
         draw(st.sampled_from([1, 3, 16])),
         decodes,
-        [draw(st.integers(0, 4)) for _ in decodes],
-        draw(
-            st.lists(
-                st.tuples(st.integers(0, 30), st.integers(1, 30)),
-                min_size=0 if decodes else 1,
-                max_size=3,
-            )
-        ),
+        prefills,
+        [draw(st.integers(0, 4)) for _ in decodes + prefills],
         draw(st.none() | st.integers(1, 50)),
+        draw(st.booleans()),
         draw(st.booleans()),
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(case=cases(), family=st.sampled_from(["tiny-llama", "tiny-smollm2"]))
 def test_every_row_attends_to_exactly_its_own_past(models: Models, case: Case, family: str) -> None:
     model = models[family]
     size = case.page_size
     rng = np.random.default_rng(case.seed)
     common_pages = max(case.shared_pages, default=0)
-    starts = [p * size + n - 1 for p, n in zip(case.shared_pages, case.decodes, strict=True)] + [
-        start for start, _ in case.prefills
-    ]
+    past_alone = [n - 1 for n in case.decodes] + [start for start, _ in case.prefills]
+    starts = [p * size + n for p, n in zip(case.shared_pages, past_alone, strict=True)]
     counts = [1] * len(case.decodes) + [count for _, count in case.prefills]
     needed = common_pages + sum(
         -(-(start + count) // size) for start, count in zip(starts, counts, strict=True)
     )
     ids = rng.permutation(needed + 3).astype(np.int32)
     common, ids = ids[:common_pages], ids[common_pages:]
-    shares = case.shared_pages + [0] * len(case.prefills)
     tables = []
-    for start, count, pages in zip(starts, counts, shares, strict=True):
+    for start, count, pages in zip(starts, counts, case.shared_pages, strict=True):
         own = -(-(start + count) // size) - pages
         tables.append(np.concatenate([common[:pages], ids[:own]]))
         ids = ids[own:]
@@ -81,7 +83,7 @@ def test_every_row_attends_to_exactly_its_own_past(models: Models, case: Case, f
     kv = (model.num_kv_heads, model.head_dim)
     past: list[tuple[torch.Tensor, torch.Tensor]] = []
     shared_kv = random(common_pages * size, *kv), random(common_pages * size, *kv)
-    for table, start, pages in zip(tables, starts, shares, strict=True):
+    for table, start, pages in zip(tables, starts, case.shared_pages, strict=True):
         keys, values = random(start, *kv), random(start, *kv)
         keys[: pages * size], values[: pages * size] = (t[: pages * size] for t in shared_kv)
         past.append((keys, values))
@@ -93,6 +95,7 @@ def test_every_row_attends_to_exactly_its_own_past(models: Models, case: Case, f
     query = random(total, model.num_heads, model.head_dim)
     key, value = random(total, *kv), random(total, *kv)
     backend = TorchAttention(pool, share_prefixes=case.share, min_saved_tokens=1)
+    backend.fused = case.fused
     rows = StepRows(len(case.decodes), np.array(starts), np.array(counts), tables)
     ours = backend.plan(rows).attend(1, query, key, value, 0.3, case.window)
 
@@ -162,7 +165,7 @@ def test_a_run_too_short_to_pay_counts_with_the_runs_below_it() -> None:
 def test_groups_of_similar_rows_hold_every_row_and_little_padding(
     lengths: list[int], page_size: int
 ) -> None:
-    groups = _similar_rows(np.array(lengths), page_size)
+    groups = similar_rows(np.array(lengths), page_size, 65_536)
     assert sorted(np.concatenate(groups).tolist()) == list(range(len(lengths)))
     for group in groups:
         sizes = [lengths[row] for row in group.tolist()]

@@ -62,7 +62,10 @@ def test_what_the_model_cannot_run_is_refused_alone(models: Models) -> None:
         5: "",
     }
     assert run.outputs.keys() == {0, 5}
-    assert run.added["request"].tolist() == [0, 5]
+    # A replay must turn the same ones away.
+    assert run.added["request"].tolist() == sorted(rows)
+    assert run.added["refusal"].tolist() == [rows[id] for id in sorted(rows)]
+    assert [row[3] for row in run.log.rows if row[2] == "refuse"] == [1, 2, 3, 4]
 
 
 def test_what_never_fits_the_pool_is_refused_by_the_scheduler() -> None:
@@ -107,7 +110,7 @@ def test_instants_add_up() -> None:
         assert float(added) in boundaries
     for name in ("decode_rows", "prefill_rows", "prefill_tokens"):
         assert measured[name].tolist() == steps[name].tolist()
-    assert len(run.tokens) == measured["logit_rows"].sum()
+    assert [len(tokens) for tokens in measured["tokens"]] == measured["logit_rows"].tolist()
 
 
 def test_parts_of_a_step_are_measured(models: Models) -> None:

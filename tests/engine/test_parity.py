@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.records import ADDED_COLUMNS, MEASURED_COLUMNS, added_row, columns_of
+from testbed.core.request import Request
 from testbed.engine.loop import serve
 from testbed.policies import Delay, SequenceView, registry
 from testbed.policies.scheduling.arrival import Fcfs
@@ -17,26 +19,30 @@ from testbed.sim.recorded import replay
 from tests.engine.building import (
     Models,
     ScriptedExecutor,
-    replay_of,
     run_engine,
     some_requests,
 )
 
-POLICIES = ("fcfs", "lpm", "dfs", "dfs_weight", "vtc", "dlpm")
 TIGHT = SchedulerConfig(
     max_running=8, chunk_size=40, reserve="ratio", reserve_ratio=0.05, reserve_ratio_floor=0.05
 )
 
 
-def pressing_requests() -> list[Any]:
-    """Most of them at once, so that memory runs short whatever the machine's speed."""
-    requests = some_requests(12, seed=3, alone=24, outputs=50)
-    return [replace(r, arrival=max(0, r.id - 8) * 0.004) for r in requests]
+def pressing_requests() -> list[Request]:
+    """All at once, so that memory runs short whatever the machine's speed."""
+    return some_requests(12, seed=3, alone=24, outputs=50)
 
 
 @pytest.mark.parametrize(
     ("policy", "eviction", "batching", "page_size"),
-    list(product(POLICIES, ("lru", "lfu", "fifo"), ("mixed", "prefill_first"), (1, 16))),
+    list(
+        product(
+            registry.BUILT_IN["scheduling"],
+            ("lru", "lfu", "fifo"),
+            ("mixed", "prefill_first"),
+            (1, 16),
+        )
+    ),
 )
 def test_the_simulator_repeats_every_decision(
     models: Models, policy: str, eviction: str, batching: Any, page_size: int
@@ -47,11 +53,11 @@ def test_the_simulator_repeats_every_decision(
     run = run_engine(
         models["tiny-llama"], requests, cache, scheduler, policy=policy, eviction=eviction
     )
-    again = replay_of(
-        run,
-        requests,
-        cache,
-        scheduler,
+    again = replay(
+        run.added,
+        run.measured,
+        cache=cache,
+        scheduler=scheduler,
         policy=registry.scheduling(policy),
         eviction=registry.eviction(eviction),
     )
@@ -85,11 +91,11 @@ def test_every_kind_of_cache_repeats_too(models: Models, cache: CacheConfig) -> 
     requests = pressing_requests()
     scheduler = replace(TIGHT, victim="fewest_generated")
     run = run_engine(models["tiny-llama"], requests, cache, scheduler, policy="lpm")
-    again = replay_of(
-        run,
-        requests,
-        cache,
-        scheduler,
+    again = replay(
+        run.added,
+        run.measured,
+        cache=cache,
+        scheduler=scheduler,
         policy=registry.scheduling("lpm"),
         eviction=registry.eviction("lru"),
     )
@@ -131,7 +137,14 @@ def test_sparse_arrivals_and_delays_repeat_to_the_instant(seed: int, skip_idle: 
         skip_idle=skip_idle,
     )
     policy = Hesitant()
-    again = replay_of(run, requests, cache, TIGHT, policy=policy, eviction=registry.eviction("lru"))
+    again = replay(
+        run.added,
+        run.measured,
+        cache=cache,
+        scheduler=TIGHT,
+        policy=policy,
+        eviction=registry.eviction("lru"),
+    )
     assert (again.diverged, run.log.first_difference(again.log)) == (None, None)
     # To the bit: the last instant that the replay's policy saw is the engine's.
     assert policy.view.now == run.record.requests["finish_s"].max()
@@ -141,11 +154,11 @@ def test_a_replay_that_decides_otherwise_is_told_apart(models: Models) -> None:
     requests = pressing_requests()
     cache = CacheConfig(num_pages=224, page_size=1)
     run = run_engine(models["tiny-llama"], requests, cache, TIGHT, policy="fcfs")
-    other = replay_of(
-        run,
-        requests,
-        cache,
-        TIGHT,
+    other = replay(
+        run.added,
+        run.measured,
+        cache=cache,
+        scheduler=TIGHT,
         policy=registry.scheduling("dfs"),
         eviction=registry.eviction("lru"),
     )
@@ -154,16 +167,44 @@ def test_a_replay_that_decides_otherwise_is_told_apart(models: Models) -> None:
     assert " here, " in difference
 
 
+def test_what_the_model_refuses_is_refused_again() -> None:
+    requests = some_requests(8, seed=4)
+    for id in (2, 5):
+        requests[id] = replace(requests[id], prompt=np.array([-1, 3], dtype=np.int32))
+    requests.insert(4, Request(9, np.zeros(90, dtype=np.int32), max_new_tokens=12))
+    cache = CacheConfig(num_pages=100, page_size=1)
+    run = serve(
+        requests,
+        executor=ScriptedExecutor(),
+        cache=cache,
+        scheduler=TIGHT,
+        policy=Fcfs(),
+        eviction=registry.eviction("lru"),
+    )
+    again = replay(
+        run.added,
+        run.measured,
+        cache=cache,
+        scheduler=TIGHT,
+        policy=Fcfs(),
+        eviction=registry.eviction("lru"),
+    )
+    assert [row[3] for row in run.log.rows if row[2] == "refuse"] == [2, 9, 5]
+    assert (again.diverged, run.log.first_difference(again.log)) == (None, None)
+    assert again.outputs.keys() == run.outputs.keys() == {0, 1, 3, 4, 6, 7}
+
+
 def test_a_replay_cannot_go_past_the_recorded_steps() -> None:
     request = replace(some_requests(1)[0], max_new_tokens=2)
-    cache = CacheConfig(num_pages=100, page_size=1)
+    step = dict.fromkeys(MEASURED_COLUMNS, 0) | {
+        "step": 1,
+        "seconds": 0.5,
+        "tokens": np.array([5], dtype=np.int32),
+    }
     short = replay(
-        [request],
-        added=np.array([0.0]),
-        seconds=np.array([0.5]),
-        sampled=np.array([1]),
-        tokens=np.array([5], dtype=np.int32),
-        cache=cache,
+        columns_of([added_row(request, 0.0, "")], ADDED_COLUMNS),
+        columns_of([tuple(step.values())], MEASURED_COLUMNS),
+        cache=CacheConfig(num_pages=100, page_size=1),
         scheduler=SchedulerConfig(),
         policy=Fcfs(),
         eviction=registry.eviction("lru"),

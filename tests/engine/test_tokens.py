@@ -7,7 +7,7 @@ must be equal. Every pool is poisoned (see PoisoningExecutor).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from testbed.core.request import Request, Tokens
 from testbed.engine.attention import TorchAttention
 from testbed.engine.kv_pool import KVPool
 from testbed.engine.loop import EngineRun, serve
-from testbed.engine.sampling import Places, Sampler
 from testbed.policies import registry
 from tests.engine.building import (
     FAMILIES,
+    LogitsSampler,
     Models,
     PoisoningExecutor,
     reference,
@@ -104,32 +104,6 @@ def test_one_by_one_is_all_at_once(models: Models, expected: Any) -> None:
     check(run_engine(models["tiny-qwen3"], REQUESTS, cache, alone), expected["tiny-qwen3"])
 
 
-def test_a_repeated_prompt_computes_at_least_its_last_token(models: Models) -> None:
-    """A full hit whose length is a multiple of the page (bug 8 of nano-vllm and vLLM)."""
-    prompt = some_requests(1, seed=5)[0].prompt[:48].copy()
-    requests = [Request(id, prompt, max_new_tokens=5, arrival=id / 1000) for id in range(3)]
-    tokens, _ = reference(models["tiny-llama"], requests[0])
-    for page_size in (1, 16):
-        cache = CacheConfig(num_pages=320 // page_size, page_size=page_size)
-        alone = replace(ROOMY, max_running=1)
-        run = run_engine(models["tiny-llama"], requests, cache, alone)
-        full = 48 - page_size
-        assert run.record.requests["cached_tokens"].tolist() == [0, full, full]
-        check(run, dict.fromkeys(range(3), tokens))
-
-
-def test_equal_prompts_in_one_step_share_pages_safely(models: Models) -> None:
-    """Duplicates are freed while page tables point at them (bug 1 of mini-sglang)."""
-    prompt = some_requests(1, seed=6)[0].prompt[:48].copy()
-    others = some_requests(4, seed=7)
-    requests = [Request(id, prompt, max_new_tokens=12) for id in range(2)]
-    requests += [replace(r, id=2 + r.id) for r in others]
-    expected = {r.id: reference(models["tiny-llama"], r)[0] for r in requests}
-    for page_size in (1, 16):
-        cache = CacheConfig(num_pages=480 // page_size, page_size=page_size)
-        check(run_engine(models["tiny-llama"], requests, cache, ROOMY), expected)
-
-
 def test_a_given_output_is_fed_back_whatever_the_model_prefers(models: Models) -> None:
     request = some_requests(1, seed=8)[0]
     script = np.array([5, 400, 17, 300], dtype=np.int32)
@@ -143,17 +117,6 @@ def test_a_given_output_is_fed_back_whatever_the_model_prefers(models: Models) -
     assert run.outputs[1].tolist() == reference(models["tiny-llama"], longer)[0].tolist()
 
 
-@dataclass(frozen=True)
-class LogitsSampler(Sampler):
-    """Keeps the logits of every sampled token, by request and place."""
-
-    seen: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
-
-    def sample(self, logits: torch.Tensor, places: Places) -> Tokens:
-        self.seen.update(zip(places, logits.clone(), strict=True))
-        return super().sample(logits, places)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_within_1e_4(models: Models, family: str) -> None:
     sampler = LogitsSampler()
@@ -163,6 +126,61 @@ def test_logits_are_within_1e_4(models: Models, family: str) -> None:
         _, logits = reference(models[family], request)
         ours = torch.stack([sampler.seen[request.id, i] for i in range(len(logits))])
         assert float((ours - logits).abs().max()) < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["radix", "none"])
+@pytest.mark.parametrize(("page_size", "chunk_size"), [(1, 24), (16, 32)])
+def test_logits_do_not_depend_on_chunks_hits_or_preemption(
+    models: Models, kind: Any, page_size: int, chunk_size: int
+) -> None:
+    sampler = LogitsSampler()
+    requests = some_requests(8, seed=12, shared=32, alone=12, outputs=48)
+    cache = CacheConfig(num_pages=96 // page_size, page_size=page_size, kind=kind)
+    scheduler = SchedulerConfig(
+        chunk_size=chunk_size,
+        reserve="ratio",
+        reserve_ratio=0.0,
+        reserve_ratio_floor=0.0,
+        reserve_newcomer=False,
+    )
+    run = run_engine(models["tiny-llama"], requests, cache, scheduler, sampler=sampler)
+    assert run.record.requests["preemptions"].sum() > 0
+    for request in requests:
+        _, logits = reference(models["tiny-llama"], request)
+        ours = torch.stack([sampler.seen[request.id, i] for i in range(len(logits))])
+        assert float((ours - logits).abs().max()) < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["radix", "block_hash", "none"])
+@pytest.mark.parametrize("batching", ["mixed", "prefill_first"])
+def test_an_output_ends_with_the_first_stop_token(
+    models: Models, expected: Any, kind: Any, batching: Any
+) -> None:
+    """Under pressure, so that some end just after they were preempted."""
+    whole = expected["tiny-llama"]
+    stops = {id: tokens.tolist()[len(tokens) // 2] for id, tokens in whole.items()}
+    requests = [
+        replace(r, stop_tokens=(511, stops[r.id]) if r.id % 3 else (stops[r.id],)) for r in REQUESTS
+    ]
+    cut = {}
+    for request in requests:
+        tokens = whole[request.id].tolist()
+        first = min(tokens.index(stop) for stop in request.stop_tokens if stop in tokens)
+        cut[request.id] = whole[request.id][: first + 1]
+    assert sum(map(len, cut.values())) < sum(map(len, whole.values()))
+    assert reference(models["tiny-llama"], requests[3])[0].tolist() == cut[3].tolist()
+    scheduler = SchedulerConfig(
+        chunk_size=32,
+        batching=batching,
+        reserve="ratio",
+        reserve_ratio=0.01,
+        reserve_ratio_floor=0.01,
+    )
+    cache = CacheConfig(num_pages=26, page_size=4, kind=kind)
+    run = run_engine(models["tiny-llama"], requests, cache, scheduler)
+    check(run, cut)
+    finished = run.record.requests["status"].tolist()
+    assert finished == ["finished"] * len(requests)
 
 
 def test_a_stale_page_would_be_noticed(models: Models) -> None:

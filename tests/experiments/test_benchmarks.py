@@ -81,7 +81,9 @@ def test_the_list_names_every_benchmark_and_all_its_bars(
 ) -> None:
     assert main([]) == 0
     printed = capsys.readouterr().out
-    assert [b.name for b in BENCHMARKS] == ["exact", "cache", "simulator", "trace", "scheduling"]
+    names = ["exact", "cache", "simulator", "trace", "scheduling", "fairness", "eviction"]
+    names += ["routing", "cluster"]
+    assert [b.name for b in BENCHMARKS] == names
     for benchmark in BENCHMARKS:
         assert benchmark.bars
         assert f"{benchmark.name}: " in printed

@@ -161,7 +161,8 @@ def test_the_marker_is_the_last_file_written(
     monkeypatch.setattr(results, "_sync", lambda path: synced.append(path.name))
     write(tmp_path / "a", record)
     assert synced[-3:] == ["COMPLETE", f".a.{os.getpid()}.partial", tmp_path.name]
-    assert set(synced[:-3]) == set(results.RUN_FILES) - {"COMPLETE"}
+    of_engines = {"added.parquet", "measured.parquet", "FAILED"}
+    assert set(synced[:-3]) == set(results.RUN_FILES) - {"COMPLETE"} - of_engines
 
 
 def test_a_nested_sweep_has_a_row_for_each_run(tmp_path: Path, record: RunRecord) -> None:
@@ -233,7 +234,13 @@ def test_importing_the_package_leaves_pandas_out() -> None:
 
 def test_clients_are_summed_over_their_admitted_requests(tmp_path: Path, make_record: Any) -> None:
     rows = [
-        {"client": "a", "prompt_tokens": 10, "cached_tokens": 4, "output_tokens": 3},
+        {
+            "client": "a",
+            "prompt_tokens": 10,
+            "cached_tokens": 4,
+            "output_tokens": 3,
+            "program": "p",
+        },
         {"client": "a", "prompt_tokens": 6, "cached_tokens": 0, "output_tokens": 1},
         {"client": "a", "prompt_tokens": 99, "admitted_step": -1, "status": "refused"},
         {"client": "b", "prompt_tokens": 5, "cached_tokens": 5, "output_tokens": 2},
@@ -251,11 +258,15 @@ def test_clients_are_summed_over_their_admitted_requests(tmp_path: Path, make_re
         "cached_tokens": 4,
         "output_tokens": 4,
         "ttft_mean_s": 3.0,
+        "ttft_p50_s": 3.0,
+        "ttft_p99_s": 2.0 + 0.99 * 2.0,
         "hit_rate": 0.25,
         "service": 24.0,
         "extended_service": 20.0,
     }
     assert (b["service"], b["extended_service"], b["hit_rate"]) == (9.0, 4.0, 1.0)
+    (program,) = testbed.load(tmp_path / "run").programs.to_dict("records")
+    assert (program["program"], program["requests"], program["service"]) == ("p", 1, 16.0)
 
 
 @pytest.mark.parametrize(

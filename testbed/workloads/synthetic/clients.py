@@ -29,8 +29,8 @@ class Client:
     rate: requests per second. phases: how it changes over time, one after the other and then anew;
     without any it stays. cv: standard deviation of the gaps between arrivals over their mean;
     1 is Poisson, 0 is evenly spaced from a random offset. weight: its share relative to others.
-    system_tokens: a system prompt in front of each of its prompts, common to them all and to no
-    other client. prompt_tokens: what follows, new in every request.
+    system_tokens: what stands in front of each of its prompts and is no other client's: one of
+    `documents` texts, taken at random. prompt_tokens: what follows, new in every request.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Client:
     output_tokens: int = 256
     weight: float = 1.0
     system_tokens: int = 0
+    documents: int = 1
     cv: float = 0.0
     phases: Sequence[Phase] = ()
 
@@ -50,6 +51,7 @@ class Client:
         require_int(self, "output_tokens", 1)
         require_positive(self, "weight")
         require_int(self, "system_tokens", 0)
+        require_int(self, "documents", 1)
         if self.cv != 0:
             require_between(self, "cv", MIN_CV, MAX_CV)
         object.__setattr__(self, "phases", tuple(self.phases))
@@ -101,7 +103,7 @@ class MultiClientWorkload:
         require_token_space(
             self,
             sum(
-                client.system_tokens + count * client.prompt_tokens
+                client.documents * client.system_tokens + count * client.prompt_tokens
                 for client, count in zip(self.clients, counts, strict=True)
             ),
         )
@@ -111,14 +113,18 @@ class MultiClientWorkload:
 
     def __iter__(self) -> Iterator[Request]:
         vocab, seed = self.vocab, self.seed
-        ends = np.cumsum([client.system_tokens for client in self.clients]).tolist()
-        fresh = ends[-1]
+        held = [client.documents * client.system_tokens for client in self.clients]
+        starts = np.concatenate(([0], np.cumsum(held))).tolist()
+        fresh = starts[-1]
+        choices = [np.random.default_rng([seed, i, 1]) for i in range(len(self.clients))]
         times, owners = self._merged
         for i, (arrival, owner) in enumerate(zip(times.tolist(), owners.tolist(), strict=True)):
             client = self.clients[owner]
-            system = prompt_tokens(
-                ends[owner] - client.system_tokens, client.system_tokens, vocab, seed
-            )
+            document = 0
+            if client.documents > 1:
+                document = int(choices[owner].integers(client.documents))
+            start = starts[owner] + document * client.system_tokens
+            system = prompt_tokens(start, client.system_tokens, vocab, seed)
             own = prompt_tokens(fresh, client.prompt_tokens, vocab, seed)
             fresh += client.prompt_tokens
             yield Request(

@@ -1,0 +1,201 @@
+"""One step's attention, cut into parts that all layers share: which tokens read which pages how."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from testbed.engine.attention_backend import StepRows
+from testbed.engine.kv_pool import KVPool
+from testbed.engine.shared_prefix import Indices, shared_segments, similar_rows
+
+MAX_PART_TOKENS = 65_536
+"""Tokens of decode rows gathered at once, padding included; bounds the kept buffers."""
+
+Queries: TypeAlias = slice | torch.Tensor
+"""Places among the step's tokens."""
+
+
+class DecodePart(NamedTuple):
+    """Decode rows, and what of their past no context part holds, their new token included.
+
+    pages: int64[rows * columns], row after row. length: tokens that the longest reads. unread:
+    places among the gathered tokens that nobody may read. mask: [rows, 1, 1, length], 0 or -inf;
+    None if everything may be read.
+    """
+
+    queries: Queries
+    pages: torch.Tensor
+    length: int
+    unread: torch.Tensor
+    mask: torch.Tensor | None
+
+
+class NewPart(NamedTuple):
+    """Prefill rows, back to back from token `first` on, whose `length` new tokens each attend to
+    one another: keys and values are at hand."""
+
+    first: int
+    rows: int
+    length: int
+
+
+class ContextPart(NamedTuple):
+    """Pages whose first `length` tokens lie before all of the queries."""
+
+    queries: Queries
+    pages: torch.Tensor
+    length: int
+
+
+class WholeRow(NamedTuple):
+    """A prefill row that reads everything at once. mask: bool [queries, length], or causal."""
+
+    queries: slice
+    pages: torch.Tensor
+    length: int
+    mask: torch.Tensor | None
+
+
+class Layout(NamedTuple):
+    """All parts of a step. Of decodes, news and wholes, each token is in one."""
+
+    decodes: list[DecodePart]
+    news: list[NewPart]
+    contexts: list[ContextPart]
+    wholes: list[WholeRow]
+
+
+class LayoutPlan:
+    """Cuts the rows of one step.
+
+    min_saved_tokens: from how many spared tokens on a shared run of pages is a part; None if no run
+    is. cuts_prefills: whether what a prefill row has cached may be a part of its own.
+    """
+
+    def __init__(
+        self, rows: StepRows, pool: KVPool, min_saved_tokens: int | None, cuts_prefills: bool
+    ) -> None:
+        self._rows = rows
+        self._padding_page = pool.padding_page
+        self._page_size = pool.page_size
+        self._dtype, self._device = pool.keys[0].dtype, pool.keys[0].device
+        self._min_saved_tokens = min_saved_tokens
+        self._cuts_prefills = cuts_prefills
+        self._ends = rows.starts + rows.counts
+        self._firsts = np.cumsum(rows.counts) - rows.counts
+
+    def layout(self, window: int | None) -> Layout:
+        """For layers with this sliding window."""
+        if window is not None and window >= self._ends.max():
+            window = None
+        rows, size, decodes = self._rows, self._page_size, self._rows.num_decodes
+        cuts_prefills = window is None and self._cuts_prefills
+        shareable = rows.starts // size
+        if not cuts_prefills:
+            shareable[decodes:] = 0
+        contexts: list[ContextPart] = []
+        alone = np.zeros_like(shareable)
+        if self._min_saved_tokens is not None and window is None:
+            contexts, alone = self._shared_contexts(shareable, self._min_saved_tokens)
+        lengths = -(-self._ends[:decodes] // size) - alone[:decodes]
+        decode_parts = [
+            self._decode_part(members, alone[members], window)
+            for members in similar_rows(lengths, size, MAX_PART_TOKENS)
+        ]
+        prefills = range(decodes, len(rows.counts))
+        if not cuts_prefills:
+            wholes = [self._whole_row(row, window) for row in prefills]
+            return Layout(decode_parts, [], contexts, wholes)
+        for row in prefills:
+            length = int(rows.starts[row] - alone[row] * size)
+            if length:
+                pages = self._page_ids(rows.tables[row][alone[row] :][: -(-length // size)])
+                contexts.append(ContextPart(self._places(np.array([row])), pages, length))
+        return Layout(decode_parts, self._new_parts(), contexts, [])
+
+    def _shared_contexts(
+        self, shareable: Indices, min_saved_tokens: int
+    ) -> tuple[list[ContextPart], Indices]:
+        """Those among the rows' first `shareable` pages, and the pages they hold of each row."""
+        size = self._page_size
+        tables = self._tables(np.arange(len(shareable)), np.zeros_like(shareable), shareable)
+        segments, alone = shared_segments(tables, shareable, -(-min_saved_tokens // size))
+        contexts = [
+            ContextPart(
+                self._places(members),
+                self._page_ids(tables[members[0], first:last]),
+                (last - first) * size,
+            )
+            for first, last, members in segments
+        ]
+        return contexts, alone
+
+    def _decode_part(self, rows: Indices, alone: Indices, window: int | None) -> DecodePart:
+        size = self._page_size
+        ends = self._ends[rows]
+        lowest = alone * size
+        if window is not None:
+            lowest = np.maximum(0, ends - window)
+            alone = lowest // size
+        tables = self._tables(rows, alone, -(-ends // size))
+        places = alone[:, None] * size + np.arange(tables.shape[1] * size)
+        # What lies below `lowest` was computed and is merely masked.
+        unread = np.flatnonzero(places >= ends[:, None])
+        length = int((ends - alone * size).max())
+        readable = ((places >= lowest[:, None]) & (places < ends[:, None]))[:, None, None, :length]
+        mask = None
+        if not readable.all():
+            values = np.where(readable, np.float32(0), np.float32(-np.inf))
+            mask = self._to_device(values).to(self._dtype)
+        return DecodePart(
+            self._places(rows), self._page_ids(tables), length, self._to_device(unread), mask
+        )
+
+    def _new_parts(self) -> list[NewPart]:
+        """Rows that are neighbours and have equally many new tokens are one batch."""
+        parts: list[NewPart] = []
+        for row in range(self._rows.num_decodes, len(self._rows.counts)):
+            count = int(self._rows.counts[row])
+            if parts and parts[-1].length == count:
+                parts[-1] = parts[-1]._replace(rows=parts[-1].rows + 1)
+            else:
+                parts.append(NewPart(int(self._firsts[row]), 1, count))
+        return parts
+
+    def _whole_row(self, row: int, window: int | None) -> WholeRow:
+        """Causal on absolute positions; without a mask where rows and columns start at the same
+        position and no window ends them."""
+        start, end = int(self._rows.starts[row]), int(self._ends[row])
+        mask = None
+        if start or window is not None:
+            ages = torch.arange(start, end)[:, None] - torch.arange(end)
+            mask = ((ages >= 0) & (ages < (end if window is None else window))).to(self._device)
+        first = int(self._firsts[row])
+        pages = self._page_ids(self._rows.tables[row][: -(-end // self._page_size)])
+        return WholeRow(slice(first, first + end - start), pages, end, mask)
+
+    def _tables(self, rows: Indices, firsts: Indices, lasts: Indices) -> npt.NDArray[np.int32]:
+        """Pages firsts[i]..lasts[i] - 1 of the tables of rows[i], padded to a rectangle."""
+        shape = (len(rows), int((lasts - firsts).max(initial=0)))
+        tables = np.full(shape, self._padding_page, dtype=np.int32)
+        for place, (row, first, last) in enumerate(zip(rows, firsts, lasts, strict=True)):
+            tables[place, : last - first] = self._rows.tables[row][first:last]
+        return tables
+
+    def _places(self, rows: Indices) -> Queries:
+        """Of the rows' new tokens, as a slice if they are back to back."""
+        firsts, counts = self._firsts[rows], self._rows.counts[rows]
+        if (firsts[1:] == firsts[:-1] + counts[:-1]).all():
+            return slice(int(firsts[0]), int(firsts[-1] + counts[-1]))
+        spans = [np.arange(f, f + n) for f, n in zip(firsts, counts, strict=True)]
+        return self._to_device(np.concatenate(spans))
+
+    def _page_ids(self, pages: npt.NDArray[np.int32]) -> torch.Tensor:
+        return self._to_device(pages.ravel().astype(np.int64))
+
+    def _to_device(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
+        return torch.from_numpy(array).to(self._device)

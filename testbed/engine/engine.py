@@ -1,0 +1,78 @@
+"""A model with everything around it that serves workloads, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+
+from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.policy import EvictionPolicy, SchedulingPolicy
+from testbed.core.request import Request
+from testbed.engine.attention import TorchAttention
+from testbed.engine.attention_backend import AttentionBackend
+from testbed.engine.executor import ModelExecutor
+from testbed.engine.kv_pool import KVPool
+from testbed.engine.loop import EngineRun, RunFailed, serve
+from testbed.engine.model import Model
+from testbed.engine.sampling import Sampler
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Serves each workload on a fresh pool, with the attention that fits the model's device."""
+
+    model: Model
+
+    @property
+    def hardware(self) -> str | None:
+        """The accelerator's name; None on a CPU."""
+        device = self.model.device
+        return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+
+    def run(
+        self,
+        requests: Iterable[Request],
+        *,
+        cache: CacheConfig,
+        scheduler: SchedulerConfig,
+        policy: SchedulingPolicy,
+        eviction: EvictionPolicy,
+        progress: Callable[[int], None] | None = None,
+    ) -> EngineRun:
+        """Serve the requests, idle time skipped; see testbed.engine.loop.serve.
+
+        MemoryError if the pool does not fit the device.
+        """
+        pool = KVPool(self.model, cache.num_pages, cache.page_size)
+        try:
+            run = serve(
+                requests,
+                executor=ModelExecutor(self.model, pool, self._attention(pool), Sampler()),
+                cache=cache,
+                scheduler=scheduler,
+                policy=policy,
+                eviction=eviction,
+                progress=progress,
+            )
+        except RunFailed as failure:
+            failure.partial = self._described(failure.partial, cache)
+            raise
+        return self._described(run, cache)
+
+    def _attention(self, pool: KVPool) -> AttentionBackend:
+        if self.model.device.type != "cuda":
+            return TorchAttention(pool)
+        # Importing Triton takes a driver or an interpreter.
+        from testbed.engine.triton_attention import TritonAttention
+
+        return TritonAttention(self.model, pool)
+
+    def _described(self, run: EngineRun, cache: CacheConfig) -> EngineRun:
+        """The loop knows no bytes."""
+        counters = {
+            **run.record.counters,
+            "bytes_per_page": self.model.kv_bytes_per_token * cache.page_size,
+        }
+        return run._replace(record=run.record._replace(counters=counters))
