@@ -11,7 +11,6 @@ from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.policy import EvictionPolicy, SchedulingPolicy
 from testbed.core.request import Request
 from testbed.engine.attention import TorchAttention
-from testbed.engine.attention_backend import AttentionBackend
 from testbed.engine.executor import ModelExecutor
 from testbed.engine.kv_pool import KVPool
 from testbed.engine.loop import EngineRun, RunFailed, serve
@@ -21,7 +20,10 @@ from testbed.engine.sampling import Sampler
 
 @dataclass(frozen=True)
 class Engine:
-    """Serves each workload on a fresh pool, with the attention that fits the model's device."""
+    """Serves each workload on a fresh pool, with the attention that fits the model's device.
+
+    On a CUDA device decode steps run as graphs, which are captured before the first step.
+    """
 
     model: Model
 
@@ -49,7 +51,7 @@ class Engine:
         try:
             run = serve(
                 requests,
-                executor=ModelExecutor(self.model, pool, self._attention(pool), Sampler()),
+                executor=self._executor(pool),
                 cache=cache,
                 scheduler=scheduler,
                 policy=policy,
@@ -61,13 +63,18 @@ class Engine:
             raise
         return self._described(run, cache)
 
-    def _attention(self, pool: KVPool) -> AttentionBackend:
+    def _executor(self, pool: KVPool) -> ModelExecutor:
         if self.model.device.type != "cuda":
-            return TorchAttention(pool)
+            return ModelExecutor(self.model, pool, TorchAttention(pool), Sampler())
         # Importing Triton takes a driver or an interpreter.
+        from testbed.engine.cuda_graphs import DecodeGraphs
         from testbed.engine.triton_attention import TritonAttention
 
-        return TritonAttention(self.model, pool)
+        attention = TritonAttention(self.model, pool)
+        graphs = DecodeGraphs(self.model, attention)
+        # Now, so that no step carries the time that it takes.
+        graphs.capture()
+        return ModelExecutor(self.model, pool, attention, Sampler(), graphs)
 
     def _described(self, run: EngineRun, cache: CacheConfig) -> EngineRun:
         """The loop knows no bytes."""
