@@ -7,9 +7,11 @@ import sys
 from experiments.benchmarks import (
     cache,
     cluster,
+    engine,
     eviction,
     exact,
     fairness,
+    overhead,
     routing,
     scheduling,
     simulator,
@@ -20,7 +22,19 @@ from experiments.benchmarks.peer_venv import PeerError
 
 BENCHMARKS = tuple(
     module.BENCHMARK
-    for module in (exact, cache, simulator, trace, scheduling, fairness, eviction, routing, cluster)
+    for module in (
+        exact,
+        cache,
+        simulator,
+        trace,
+        scheduling,
+        fairness,
+        eviction,
+        routing,
+        cluster,
+        engine,
+        overhead,
+    )
 )
 
 
