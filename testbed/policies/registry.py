@@ -66,6 +66,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "filo": "testbed.policies.eviction.recency:Filo",
                 "lfu": "testbed.policies.eviction.frequency:Lfu",
                 "slru": "testbed.policies.eviction.frequency:Slru",
+                "slru_decay": "testbed.policies.eviction.frequency:SlruDecay",
                 "sieve": "testbed.policies.eviction.lazy_promotion:Sieve",
                 "s3_fifo": "testbed.policies.eviction.lazy_promotion:S3Fifo",
                 "gdsf": "testbed.policies.eviction.cost:Gdsf",

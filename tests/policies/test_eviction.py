@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.policies import registry
+from testbed.policies import EvictionPolicy, registry
 from tests.policies.evicting import Served
 
 
@@ -44,6 +44,8 @@ def test_keys(name: str, parameters: dict[str, Any], node: Any, key: Any) -> Non
     ("name", "parameters", "message"),
     [
         ("slru", {"threshold": 0}, "threshold=0: at least 1 request"),
+        ("slru_decay", {"threshold": 0}, "threshold=0: at least 1 request"),
+        ("slru_decay", {"decay": 0.0}, r"debounce=0\.1, decay=0\.0: seconds"),
         ("pin", {"max_share": 1.5}, "max_share=1.5: a share of the pool from 0 to 1"),
         ("ttl", {"max_share": -0.1}, "max_share=-0.1: a share of the pool"),
         ("ttl", {"seconds": -1.0}, "seconds=-1.0: at least 0"),
@@ -70,6 +72,52 @@ def test_a_protected_segment_withstands_a_scan() -> None:
     for prompt in ([1, 2], [1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]):
         cache.serve(*prompt)
     assert cache.kept(1, 2) == 2
+
+
+def use(cache: Served, times: int, apart: float, *prompt: int) -> None:
+    """Serve the prompt so many times; the pauses between the starts are `apart` seconds."""
+    for _ in range(times):
+        start = cache.now
+        cache.serve(*prompt)
+        cache.now = start + apart
+
+
+def vip_kept(eviction: EvictionPolicy) -> int:
+    """Tokens of a VIP that are left after ten bursts and 40 prefixes of pressure, half evicted."""
+    size, prompts = 16, 51
+    cache = Served(eviction, size * (prompts + 1))
+    vip = range(1000, 1000 + size)
+    use(cache, 4, 1.0, *vip)
+    for burst in range(10):
+        use(cache, 100, 0.0001, *range(2000 + 100 * burst, 2000 + 100 * burst + size))
+    for pressure in range(40):
+        use(cache, 2, 0.0001, *range(5000 + 100 * pressure, 5000 + 100 * pressure + size))
+    cache.serve(*range(-size * (prompts // 2 + 1), 0))
+    return cache.kept(*vip)
+
+
+def test_a_burst_is_one_use() -> None:  # row 63
+    assert vip_kept(registry.eviction("slru")) == 0
+    assert vip_kept(registry.eviction("slru_decay")) == 16
+
+
+def old_and_new(eviction: EvictionPolicy) -> tuple[int, int]:
+    """OLD was used six times and then not for 150 s; NEW once, among 40 fresh prefixes."""
+    cache = Served(eviction, 16 * 42 + 1)
+    use(cache, 6, 1.0, *range(1000, 1016))
+    cache.now += 150.0
+    use(cache, 1, 1.0, *range(2000, 2016))
+    for fresh in range(40):
+        use(cache, 1, 1.0, *range(5000 + 100 * fresh, 5016 + 100 * fresh))
+    cache.serve(*range(-16, 0))
+    return cache.kept(*range(1000, 1016)), cache.kept(*range(2000, 2016))
+
+
+def test_protection_fades() -> None:  # row 64
+    old, new = old_and_new(registry.eviction("slru"))
+    assert (old, new) == (16, 1)
+    old, new = old_and_new(registry.eviction("slru_decay"))
+    assert (old, new) == (1, 16)
 
 
 def test_belady_needs_to_be_told_the_future() -> None:
