@@ -9,10 +9,15 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ENGINE := .venv-engine
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test test-engine check slow
+.PHONY: demo demo-engine test test-engine check slow
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo
+	@printf '\nThe same schedulers on a real model (make demo-engine):\n'
+	@$(MAKE) --no-print-directory demo-engine
+
+demo-engine: $(ENGINE)/.installed
+	@$(ENGINE)/bin/python -m experiments.demo_engine
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto
@@ -34,8 +39,9 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 $(ENGINE)/.installed: pyproject.toml
+	@echo 'Setting up $(ENGINE) with $(TORCH) and transformers, once; this takes minutes.'
 	$(PYTHON) -m venv $(ENGINE)
-	$(ENGINE)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(ENGINE)/bin/python -m pip install --disable-pip-version-check $(TORCH)
 	$(ENGINE)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[engine,dev]"
 	touch $@
 

@@ -27,7 +27,7 @@ from testbed.sim.hardware import get_accelerator, get_efficiency, get_model, kv_
 from testbed.sim.latency import Roofline
 from testbed.workloads import MooncakeTrace, PoissonArrivals, RagWorkload, Retimed, Workload
 
-POLICIES = ("fcfs", "lpm", "dfs_weight", "vtc", "dlpm")
+POLICIES = ("fcfs", "lpm", "dfs_weight", "vtc", "dlpm", "locality_fair")
 HARDWARE, MODEL = "h100", "llama-3.1-8b"
 PAGE_SIZE = 16
 CLIENTS = 8

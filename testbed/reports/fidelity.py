@@ -111,13 +111,15 @@ def _errors(
         cellText=cells,
         rowLabels=[NAMES[name].removesuffix(" ms").removesuffix(" s") for name in FIGURES],
         colLabels=workloads,
-        loc="center",
+        loc="upper center",
         edges="horizontal",
         cellLoc="right",
     )
     table.auto_set_font_size(False)
-    table.set_fontsize(6.5)
-    table.scale(1.0, 1.25)
+    table.set_fontsize(6)
+    table.scale(1.0, 1.3)
+    for cell in table.get_celld().values():
+        cell.set_linewidth(0.5)
     for place, workload in enumerate(workloads):
         table[0, place].get_text().set_color(colours[workload])
     axes.set_axis_off()

@@ -47,6 +47,7 @@ PALETTE = (
     "#D55E00",
     "#F0E442",
     "#999999",
+    "#000000",
 )
 POLICY_COLOURS: Mapping[str, str] = MappingProxyType(
     {
@@ -56,6 +57,7 @@ POLICY_COLOURS: Mapping[str, str] = MappingProxyType(
         "dfs_weight": "#009E73",
         "vtc": "#D55E00",
         "dlpm": "#CC79A7",
+        "locality_fair": "#000000",
         "sjf": "#E69F00",
         "hrrn": "#F0E442",
         "lru": "#999999",

@@ -19,7 +19,7 @@ def test_the_demo_prints_a_table_and_draws_a_figure(data: Path, tmp_path: Path) 
     )
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
-    for policy in ("fcfs", "lpm", "dfs_weight", "vtc", "dlpm"):
+    for policy in ("fcfs", "lpm", "dfs_weight", "vtc", "dlpm", "locality_fair"):
         (row,) = (line.split() for line in lines if line.startswith(f"{policy} "))
         # Six prompts of 700 tokens, a second apart: they share their first 512, and every second
         # one repeats its predecessor (capped at 699, in pages of 16).
