@@ -15,6 +15,7 @@ from experiments.benchmarks.bars import Bar, Benchmark, Reached
 from experiments.simulation import Simulation
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.request import Request
+from testbed.metrics.bounds import run_bounds
 from testbed.metrics.cluster import duplicated_prefix_tokens, load_imbalance
 from testbed.policies import registry
 from testbed.policies.eviction.recency import Lru
@@ -52,10 +53,12 @@ class Conversations:
 
 
 class Row(NamedTuple):
-    """What a router made of the trace. duplicated: prefix tokens, see metrics.cluster."""
+    """What a router made of the trace. clairvoyant: the hit rate of clairvoyant eviction for what
+    each replica was sent. duplicated: prefix tokens, see metrics.cluster."""
 
     router: str
     hit_rate: float
+    clairvoyant: float
     duplicated: int
     imbalance: float
     ttft_mean_s: float
@@ -90,6 +93,7 @@ def serve(router: str, limit: int | None = None) -> Row:
     return Row(
         router,
         hit_rate=float(requests["cached_tokens"].sum() / requests["prompt_tokens"].sum()),
+        clairvoyant=run_bounds(record, workload).clairvoyant.rate,
         duplicated=duplicated_prefix_tokens(record, workload),
         imbalance=load_imbalance(record),
         ttft_mean_s=float(ttft.mean()),
@@ -105,15 +109,15 @@ def run() -> list[Reached]:
         f"{REPLICAS} H100s with Llama-3.1-8B, the trace sped up {REPLICAS} times, views live; "
         "LPM inside, DLPM for d2lpm; all routers at their defaults"
     )
-    header = ("router", "hit rate", "duplicated M", "imbalance", "TTFT mean", "p99 s", "run s")
-    print(f"{header[0]:<18}" + "".join(f"{title:>14}" for title in header[1:]))
+    header = ("hit rate", "clairv.", "dupl. M", "imbalance", "TTFT mean", "p99 s", "run s")
+    print(f"{'router':<16}" + "".join(f"{title:>12}" for title in header))
     # Spawned, so that no worker starts with this process's memory.
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as workers:
         for row in workers.map(serve, registry.BUILT_IN["routing"]):
             print(
-                f"{row.router:<18}{row.hit_rate:14.4f}{row.duplicated / 1e6:14.2f}"
-                f"{row.imbalance:14.3f}{row.ttft_mean_s:14.2f}{row.ttft_p99_s:14.2f}"
-                f"{row.seconds:14.1f}",
+                f"{row.router:<16}{row.hit_rate:12.4f}{row.clairvoyant:12.4f}"
+                f"{row.duplicated / 1e6:12.2f}{row.imbalance:12.3f}{row.ttft_mean_s:12.2f}"
+                f"{row.ttft_p99_s:12.2f}{row.seconds:12.1f}",
                 flush=True,
             )
     return [SECONDS.reached(time.perf_counter() - start)]

@@ -10,6 +10,7 @@ from tqdm import tqdm
 from experiments.benchmarks.bars import Bar, Benchmark, Reached
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.policy import SchedulingPolicy
+from testbed.metrics.bounds import run_bounds
 from testbed.metrics.service import EXTENDED, TOTAL
 from testbed.metrics.service_gap import max_service_gaps
 from testbed.policies import registry
@@ -37,7 +38,8 @@ POLICIES: dict[str, Callable[[], SchedulingPolicy]] = {
     },
     "lpm": partial(registry.scheduling, "lpm"),
 }
-HITS = Bar("locality_fair's hit tokens over LPM's, worst seed", ">=", 0.95)
+TARGET = 0.95
+HITS = Bar("locality_fair's hit tokens over LPM's, worst seed", ">=", TARGET)
 GAP = Bar("locality_fair's gap in total tokens over VTC's bound, worst seed", "<", 1.0)
 
 
@@ -62,8 +64,9 @@ def alike(seed: int) -> Workload:
 
 def outcome(
     workload: Workload, policy: Callable[[], SchedulingPolicy], pool_tokens: int
-) -> tuple[int, float, float, float, float]:
-    """Hit tokens, hit rate, requests per second, and the gaps in total and extended tokens."""
+) -> tuple[int, float, float, float, float, float]:
+    """Hit tokens, hit rate, the same of clairvoyant eviction in the order that was served, requests
+    per second, and the gaps in total and extended tokens."""
     model, card = get_model("llama-3.1-8b"), get_accelerator("h100")
     record = simulate(
         workload,
@@ -79,7 +82,8 @@ def outcome(
     total, extended = max_service_gaps(record, (TOTAL, EXTENDED))
     seconds = float(requests["finish_s"].max() - requests["arrival_s"].min())
     rate = len(requests["request"]) / seconds
-    return hits, hits / int(requests["prompt_tokens"].sum()), rate, total, extended
+    best = run_bounds(record, workload).clairvoyant.rate
+    return hits, hits / int(requests["prompt_tokens"].sum()), best, rate, total, extended
 
 
 def compare(name: str, workloads: list[Workload], pool_tokens: int) -> tuple[float, float]:
@@ -92,18 +96,22 @@ def compare(name: str, workloads: list[Workload], pool_tokens: int) -> tuple[flo
     bound = 2 * max(longest, 2 * pool_tokens)
     print(f"\n{name}; VTC's bound on the gap is {bound:,} total tokens")
     print(
-        f"{'scheduler':<27} {'hit rate':>8} {'of LPM':>7} {'req/s':>6} {'gap, total':>11} extended"
+        f"{'scheduler':<27} {'hit rate':>8} {'of LPM':>7} {'clairv.':>8} {'req/s':>6} "
+        f"{'gap, total':>11} {'gap, ext.':>11}"
     )
     best = sum(row[0] for row in rows["lpm"])
     for policy, row in rows.items():
         hits = sum(one[0] for one in row) / best
-        _, hit, rate, total, extended = (
+        _, hit, clairvoyant, rate, total, extended = (
             sum(values) / len(row) for values in zip(*row, strict=True)
         )
-        print(f"{policy:<27} {hit:8.3f} {hits:7.1%} {rate:6.2f} {total:11,.0f} {extended:9,.0f}")
+        print(
+            f"{policy:<27} {hit:8.3f} {hits:7.1%} {clairvoyant:8.3f} {rate:6.2f} "
+            f"{total:11,.0f} {extended:11,.0f}"
+        )
     pairs = zip(rows["locality_fair"], rows["lpm"], strict=True)
     return min(ours[0] / lpm[0] for ours, lpm in pairs), max(
-        row[3] / bound for row in rows["locality_fair"]
+        row[4] / bound for row in rows["locality_fair"]
     )
 
 
@@ -119,8 +127,10 @@ def run() -> list[Reached]:
     except FileNotFoundError as error:
         print(f"\nthe conversation trace was left out: {error}")
     else:
-        # No bar: few prefixes are shared, and who is served at once finds less.
-        compare("Mooncake's conversations, 8 clients, pool 400,000 tokens", [trace], 400_000)
+        # No bar holds here: who is served at once has his next turn come when its prefix is gone.
+        share, _ = compare("Mooncake's conversations, 8 clients, pool 400,000", [trace], 400_000)
+        verdict = "met" if share >= TARGET else "NOT met"
+        print(f"on the conversations {TARGET:.0%} of LPM's hit tokens are {verdict}: {share:.1%}")
     print()
     return [
         GAP.reached(max(gap for _, gap in figures)),

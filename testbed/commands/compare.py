@@ -18,6 +18,9 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--figure", type=Path, metavar="STEM", help="also write STEM.pdf, STEM.png and STEM.csv"
     )
+    parser.add_argument(
+        "--frontier", type=Path, metavar="STEM", help="likewise, hit rate against service gaps"
+    )
     parser.set_defaults(command=_compare)
 
 
@@ -31,14 +34,22 @@ def _compare(options: argparse.Namespace) -> int:
         comparison = compare(load(options.results), options.by)
     except ResultsError as error:
         raise ValueError(" ".join(str(error).split())) from error
-    # The figure first: a table is printed only if all that was asked for worked out.
+    # The figures first: a table is printed only if all that was asked for worked out.
     table = comparison_table(comparison, options.baseline)
+    written: list[Path] = []
     if options.figure is not None:
         from testbed.reports.figures import plot_policies
 
-        stem = options.figure
-        stem = stem.with_suffix("") if stem.suffix in (".pdf", ".png", ".csv") else stem
-        written = ", ".join(map(str, plot_policies(comparison, stem)))
-        table += f"\nfigure: {written}\n"
+        written += plot_policies(comparison, _stem(options.figure))
+    if options.frontier is not None:
+        from testbed.reports.frontier import plot_frontier
+
+        written += plot_frontier(comparison, _stem(options.frontier))
+    if written:
+        table += f"\nfigure: {', '.join(map(str, written))}\n"
     print(table, end="")
     return 0
+
+
+def _stem(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix in (".pdf", ".png", ".csv") else path

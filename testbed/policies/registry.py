@@ -15,8 +15,19 @@ from functools import reduce
 from importlib import import_module
 from importlib.metadata import entry_points
 from inspect import isabstract, signature
-from types import MappingProxyType, ModuleType
-from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args, get_type_hints, overload
+from types import MappingProxyType, ModuleType, UnionType
+from typing import (
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
 
@@ -190,7 +201,10 @@ def create(kind: Kind, name: str, **parameters: Any) -> Any:
 
 
 def check_parameters(policy: type[Policy], parameters: Mapping[str, Any], label: str) -> None:
-    """ValueError for a parameter that the class does not take, or of another type than declared."""
+    """ValueError for a parameter that the class does not take, or of another type than declared.
+
+    Checked are scalars, Literal, None and unions of these; the class itself judges the rest.
+    """
     accepted = signature(policy).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for parameter in parameters:
@@ -199,12 +213,33 @@ def check_parameters(policy: type[Policy], parameters: Mapping[str, Any], label:
             raise ValueError(f"{label}: no parameter {parameter!r}; it takes {listed}")
     hints = get_type_hints(policy.__init__) if parameters else {}
     for parameter, value in parameters.items():
-        hint = hints.get(parameter)
-        if hint not in (bool, int, float, str):
-            continue
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (is_number if hint is float else type(value) is hint):
-            raise ValueError(f"{label}: {parameter}={value!r}: {hint.__name__} is needed")
+        choices = _choices(hints.get(parameter))
+        if choices and not any(_fits(value, choice) for choice in choices):
+            shown = [c.__name__ if isinstance(c, type) else str(c) for c in choices]
+            # As it is written in YAML and at the command line.
+            shown = ["null" if name == "None" else name for name in shown]
+            needed = " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+            raise ValueError(f"{label}: {parameter}={value!r}: {needed} is needed")
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """The scalar types and the values that a declaration accepts; empty if it accepts others."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        parts = [_choices(part) for part in get_args(hint)]
+        return tuple(choice for part in parts for choice in part) if all(parts) else ()
+    if hint is type(None):
+        return (None,)
+    return (hint,) if hint in (bool, int, float, str) else ()
+
+
+def _fits(value: Any, choice: Any) -> bool:
+    if choice is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(choice, type):
+        return type(value) is choice
+    return type(value) is type(choice) and bool(value == choice)
 
 
 def _foreign() -> dict[str, str]:
@@ -238,18 +273,24 @@ def _marked(module: ModuleType) -> list[tuple[str, str]]:
     ]
 
 
-def _import(module: str) -> ModuleType:
+def _import(module: str, asked: str = "") -> ModuleType:
     try:
-        return import_module(module)
+        found = import_module(module)
     except ImportError as error:
-        raise ValueError(f"{module}: {error}") from error
+        raise ValueError(f"{asked or module}: {error}") from error
+    if hasattr(found, "__path__") and getattr(found, "__file__", None) is None:
+        raise ValueError(
+            f"{asked or module}: a folder of this name hides it; "
+            f"run inside {module.replace('.', '/')}/src or pip install it"
+        )
+    return found
 
 
 def _load(path: str) -> Any:
     module, _, name = path.partition(":")
     try:
-        return reduce(getattr, name.split("."), cast(Any, import_module(module)))
-    except (ImportError, AttributeError) as error:
+        return reduce(getattr, name.split("."), cast(Any, _import(module, path)))
+    except AttributeError as error:
         raise ValueError(f"{path}: {error}") from error
 
 

@@ -36,9 +36,8 @@ def table(module: Any, name: str) -> str:
         costs = re.findall(r"O\((?:[^()]|\([^()]*\))*\)(?: to build)?", text)
         if not costs and member in ITERATE:
             costs = ["O(1) each"]
-        rows.append(
-            f"| `{member}` | {text.replace('|', chr(92) + '|')} | {' '.join(costs) or 'O(1)'} |"
-        )
+        price = ", then ".join(costs) or "O(1)"
+        rows.append(f"| `{member}` | {text.replace('|', chr(92) + '|')} | {price} |")
     return "\n".join(rows)
 
 

@@ -39,7 +39,7 @@ def test_the_layout(make_sweep: Any) -> None:
         "sharing bound: 0.875\n"
         "requests per s: 12.5\n"
         "out tok per s: 1,234.4\n"
-        "service gap: 0\n"
+        "gap, total tokens: 0\n"
         "preempted: 0\n"
     )
 

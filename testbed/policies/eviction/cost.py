@@ -16,7 +16,8 @@ class Gdsf(EvictionPolicy):
     The clock is the rank of what left last, so that old popularity ages; a node takes the clock of
     its last use. libCacheSim's GDSF (rank of the last victim + uses * 1e6 / size) and Cherkasova
     (1998) with equal costs. On a tree it hits many short prefixes rather than many tokens. Our
-    reading: halves of a split keep the rank until their next use.
+    reading: halves of a split keep the rank until their next use, and so does a leaf that loses
+    only its tail; the clock moves when a node is gone.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,8 @@ class Pgdsf(EvictionPolicy):
     computed, of the prefill's seconds over the tokens computed, given what was cached before it.
     Here a node dies with its eviction, so the mean has one term: the prefill of its edge after all
     above it, by the cost model (seconds). The halves of a split share its price, uses and rank.
-    The clock is the rank of what left last. Per token, deep nodes cost more, so it keeps these.
+    The clock is the rank of the node that left last; a leaf that loses only its tail keeps its rank
+    and does not move it. Per token, deep nodes cost more, so it keeps these.
     """
 
     def __init__(self) -> None:

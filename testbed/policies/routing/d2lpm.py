@@ -18,9 +18,10 @@ class D2lpm(CountingRouter):
     the quantum, and within it follows its prefixes. Use DLPM inside the replicas
     (scheduler=dlpm), whose deficits these are independent of.
 
-    Weights as in Dlpm. That refills add to all of the client's replicas that have no credit left,
-    and that ties go by load, is our reading. A large quantum keeps hot prefixes on one replica,
-    whatever its load; a small one replicates them everywhere.
+    extend_weight and output_weight are Dlpm's; client weights are ignored, as there. That refills
+    add to all of the client's replicas that have no credit left, and that ties go by load, is our
+    reading. A large quantum keeps hot prefixes on one replica, whatever its load; a small one
+    replicates them everywhere.
     """
 
     reads_cache = True

@@ -82,9 +82,9 @@ class PrebleE2(CountingRouter):
     as long as that does not turn the order around. If its only node is too hot to move and its mean
     TTFT has doubled from one window to the next, the node is replicated to the lightest.
 
-    Ours: the prefill time comes from the CostModel, means are over the whole fleet and run, the
-    artifact's optional eviction cost is left out, and it rebalances at every request. A prefix
-    unused for a window is forgotten, cached or not; the tree never learns of evictions.
+    Ours: the prefill time comes from the CostModel, means are over the whole fleet and run, and the
+    artifact rebalances at every request. Its optional eviction cost is left out. A prefix unused
+    for a window is forgotten, cached or not; the tree never learns of evictions.
     """
 
     def __init__(self, window: float = 180.0, rebalance_ratio: float = 1.5) -> None:

@@ -16,10 +16,9 @@ class Lpm(MatchRankedPolicy):
     Unlike SGLang 0.5.23 it stays LPM above 128 waiting requests: matches are kept current from tree
     events, so a pass costs what changed since the last one.
 
-    aging: tokens that a waiting sequence's match grows by with each step since it arrived (a pass
-    is made at every step while somebody waits). As all grow alike, a cold request is passed by
-    those only that arrive within (longest match) / aging steps after it. SGLang has no such term:
-    with 0, the default, cold requests starve under load.
+    aging: tokens that a waiting sequence's match grows by with each step since it arrived. As all
+    grow alike, a cold request is passed by those only that arrive within (longest match) / aging
+    steps after it. SGLang has no such term: with 0, the default, cold requests starve under load.
 
     dedupe_check, dedupe_share: SGLang's in-batch deduplication (32 and 32 there; -1, the default,
     is off). Of the waiting sequences with at most `dedupe_check` matched tokens, those that share

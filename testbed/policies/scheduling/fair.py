@@ -20,8 +20,9 @@ class Dlpm(SchedulingPolicy):
     every known client with a deficit of 0 or less gets `quantum`. A large quantum approaches LPM
     (but a newcomer waits until the others' credit is spent), a small one VTC: two backlogged
     clients' extended service differs by at most
-    2 * (quantum + extend_weight * longest prompt + output_weight * batch tokens). Inside a client
-    it is LPM: a stream of that client's own hot prompts passes its cold one for ever.
+    2 * (quantum + extend_weight * longest prompt + output_weight * batch tokens). Client weights
+    are ignored: all get the same quantum. Inside a client it is LPM: a stream of that client's own
+    hot prompts passes its cold one for ever.
     """
 
     may_starve = True
@@ -147,7 +148,8 @@ class Mdrr(SchedulingPolicy):
     is charged prompt_weight * tokens / weight at first admission, an output token output_weight /
     weight, cached or not. At the first misfit the pass ends; the client keeps its turn, but is
     passed over once if its running requests put it in debt meanwhile. quantum 0 is a twentieth of
-    the pool, as in the artifact. Coarser than VTC: a turn is worth the quantum and one request.
+    the pool, as in the artifact, which admits only every 10 decode steps where this does at every
+    step. Coarser than VTC: a turn is worth the quantum and one request.
     """
 
     def __init__(

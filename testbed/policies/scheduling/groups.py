@@ -10,7 +10,8 @@ from testbed.policies.scheduling.ranked import Ranking
 
 
 class Preble(SchedulingPolicy):
-    """Ten priority groups by hit ratio, in turn (Preble's local scheduler, its `fcfs-mpq`).
+    """Ten priority groups by hit ratio, in turn: Preble's local scheduler (arXiv 2407.00023), its
+    `fcfs-mpq`.
 
     A request with a share s of its tokens cached is in group 0 if s = 0, else in ceil(10 s) - 1.
     Each pass serves one group, from 9 down to 0 and round again, empty ones left out: at most

@@ -33,9 +33,9 @@ class LocalityFair(SchedulingPolicy):
     first (ties by arrival), where VTC takes its oldest request: which of a client's own requests
     goes first is no matter of fairness between clients, and is most of what LPM gains.
 
-    window > 0 lets other clients ride: if the longest match of one is more than half of its request
-    and the client is at most R = window * U above the floor, the longest such match goes instead.
-    It takes what is cached while it is there, and its client pays in full.
+    Other clients may ride: if the longest match of one is more than half of its request and the
+    client is at most R = window * U above the floor (with 0: level with it), the longest such match
+    goes instead. It takes what is cached while it is there, and its client pays in full.
 
     U = (prompt_weight * longest prompt so far + output_weight * pool tokens) / smallest weight so
     far. Two clients that are backlogged together differ in total service per weight by at most

@@ -205,6 +205,7 @@ class Vtc(_Counters):
     prompt_weight <= output_weight, two backlogged clients' service differs by at most
     2 * max(prompt_weight * longest prompt, output_weight * batch tokens). Blind to the cache:
     cached prompts are charged in full, and alternating clients drive each other's prefixes out.
+    Admits at every step, not every 10 decode steps as the artifact does.
 
     prediction: charge an expected output at admission, too, then only tokens beyond it, and give
     back what was not produced: `declared` expects the output limit, `hint` expected_output,
