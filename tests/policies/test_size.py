@@ -65,6 +65,21 @@ def test_fewest_uncached_tokens_go_first() -> None:  # row 105
     assert order_of(policy, stepper) == [2, 1, 4, 3]
 
 
+def test_duplicates_of_a_cold_beginning_go_last() -> None:  # row 105
+    policy = SjfUncached("skip", dedupe_check=32, dedupe_share=32)
+    stepper = Stepper(num_pages=10_000, policy=policy)
+    stepper.add([*range(40), 1])
+    stepper.add([*range(40), 2, 3])
+    stepper.add(range(500, 600))
+    # The second shares 40 cold tokens with the first: it waits until those are computed.
+    assert order_of(policy, stepper) == [0, 2, 1]
+    without = SjfUncached("skip")
+    plain = Stepper(num_pages=10_000, policy=without)
+    for prompt in ([*range(40), 1], [*range(40), 2, 3], range(500, 600)):
+        plain.add(prompt)
+    assert order_of(without, plain) == [0, 1, 2]
+
+
 def test_whoever_was_preempted_must_compute_its_output_again() -> None:  # row 105
     policy = SjfUncached("skip")
     stepper = Stepper(policy=policy, kind="none")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from testbed.core.views import SchedulerView, SequenceView
 from testbed.policies.scheduling.arrival import OnMisfit
+from testbed.policies.scheduling.deduplication import DeduplicatingPolicy
 from testbed.policies.scheduling.prediction import (
     LengthPredictor,
     Oracle,
@@ -40,17 +41,17 @@ class Sjf(RankedPolicy):
         return (sequence.num_prompt_tokens,)
 
 
-class SjfUncached(MatchRankedPolicy):
-    """Fewest tokens to compute first, max(1, known - matched), ties by arrival (SGLang's
+class SjfUncached(DeduplicatingPolicy):
+    """Fewest tokens to compute first, max(1, known - matched), ties by arrival (SGLang 0.5.23's
     `shortest-prefill-first`).
 
-    Without two of SGLang's additions: deferring in-batch duplicates, and cutting the running chunk
+    dedupe_check, dedupe_share: see DeduplicatingPolicy. Without SGLang's cut of the running chunk
     so that shorter requests fit beside it. Cold prompts starve under load.
     """
 
     may_starve = True
 
-    def rank(self, sequence: SequenceView) -> tuple[int]:
+    def first_rank(self, sequence: SequenceView) -> tuple[int]:
         """Tokens that a prefill would compute now."""
         return (max(1, sequence.num_tokens - sequence.num_matched_tokens),)
 
