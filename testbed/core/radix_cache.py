@@ -260,7 +260,12 @@ class RadixCache(PrefixCache):
             self._enter(node)
 
     def _enter(self, leaf: Node) -> None:
-        self._index.enter(leaf, self._eviction.priority(leaf.view, self.step))
+        priority = self._eviction.priority(leaf.view, self.step)
+        # NaN alone, whose order is no order, differs from itself.
+        if priority != priority:
+            name = type(self._eviction).__name__
+            raise PolicyError(f"{name}.priority: {priority!r} of {leaf.view!r} cannot be ranked")
+        self._index.enter(leaf, priority)
         self._index.compact(self.tree.num_nodes)
 
     def _evict(self, need: int) -> list[Pages]:
@@ -268,6 +273,9 @@ class RadixCache(PrefixCache):
         evicted: list[Pages] = []
         if self._reranks:
             for view in self._eviction.reranked():
+                if not isinstance(view, NodeView):
+                    name = type(self._eviction).__name__
+                    raise PolicyError(f"{name}.reranked: {view!r} is no node of the cache")
                 if view._node.evictable:
                     self._enter(view._node)
         named: Iterator[NodeView] | None = None

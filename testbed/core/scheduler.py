@@ -23,14 +23,13 @@ from testbed.core.policy import (
     NO_BUDGET,
     NO_MEMORY,
     Admitted,
-    Delay,
     EvictionPolicy,
     Outcome,
     PolicyError,
     Refuse,
     SchedulingPolicy,
 )
-from testbed.core.proposals import preempted_sequence, proposed_sequence
+from testbed.core.proposals import check_verdict, preempted_sequences, proposed_sequence
 from testbed.core.request import Request, Sequence, State
 from testbed.core.views import OracleView, SchedulerView, SequenceView
 from testbed.core.waiting_queue import WaitingQueue
@@ -69,6 +68,7 @@ class Scheduler:
         self.prefilling: dict[Sequence, None] = {}
         self.decoding = DecodeSet(cache.page_size)
         self.delayed: list[tuple[float, int, Sequence]] = []
+        self._num_delays: dict[int, int] = {}
         self._next_index = 0
         # Whether the last pass ended in refusals, and nothing since could change what a pass does.
         self.settled = False
@@ -114,14 +114,14 @@ class Scheduler:
             self.waiting.append(sequence)
             return
         self.cache.untrack(sequence)
+        delays = self._num_delays.get(sequence.index, 0) + 1
+        check_verdict(verdict, sequence, self.now, delays, self._name)
         if isinstance(verdict, Refuse):
             self._refuse(sequence, verdict.reason)
-        elif isinstance(verdict, Delay) and verdict.until > self.now:
+        else:
+            self._num_delays[sequence.index] = delays
             sequence.state = State.DELAYED
             heappush(self.delayed, (verdict.until, sequence.index, sequence))
-        else:
-            accepted = "None, Refuse or a Delay past now is needed"
-            raise PolicyError(f"{self._name}.on_arrival returned {verdict!r}; {accepted}")
 
     def _refuse(self, sequence: Sequence, reason: str) -> None:
         sequence.state = State.REFUSED
@@ -156,8 +156,8 @@ class Scheduler:
         while self.delayed and self.delayed[0][0] <= now:
             self._enqueue(heappop(self.delayed)[2])
         if self.preempts and self.waiting:
-            for view in self.policy.preemptions(self._view):
-                self._preempt(preempted_sequence(view, self._name))
+            for sequence in preempted_sequences(self.policy.preemptions(self._view), self._name):
+                self._preempt(sequence)
         taken: list[Pages] = []
         if self.config.batching == "mixed":
             decodes, context = self._decode_rows(taken)

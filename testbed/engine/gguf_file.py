@@ -71,7 +71,7 @@ class GgufFile:
             raise ValueError(f"{self._path}: {name} is cut off") from error
 
 
-class _Place(NamedTuple):
+class _TensorPlace(NamedTuple):
     shape: tuple[int, ...]
     encoding: int
     offset: int
@@ -111,11 +111,11 @@ class _Reader:
             raise ValueError(f"{self._path}: unknown kind {kind} of metadata")
         return self.take(_SCALARS[kind])[0]
 
-    def place(self) -> _Place:
+    def place(self) -> _TensorPlace:
         (dimensions,) = self.take("I")
         shape = self.take(f"{dimensions}Q")
         encoding, offset = self.take("IQ")
-        return _Place(tuple(reversed(shape)), encoding, offset)
+        return _TensorPlace(tuple(reversed(shape)), encoding, offset)
 
 
 def _plain(values: Any) -> Floats:

@@ -14,6 +14,9 @@ from testbed.core.request import Request, Tokens
 from testbed.core.views import RequestView
 from testbed.sim.replica import Replica
 
+MIN_STALENESS = 1e-6
+"""Seconds; far below any step's, and multiples of it are told apart for 285 years."""
+
 
 class Sight:
     """Stands between a router and the replicas.
@@ -35,6 +38,10 @@ class Sight:
     ) -> None:
         if not 0 <= staleness < math.inf:
             raise ValueError(f"staleness={staleness}: seconds from 0 on are needed")
+        if 0 < staleness < MIN_STALENESS:
+            raise ValueError(
+                f"staleness={staleness}: 0, or at least {MIN_STALENESS:g} s, is needed"
+            )
         self._router = router
         self._replicas = replicas
         self._period = staleness
@@ -74,7 +81,13 @@ class Sight:
         """
         if not self._period:
             return None
-        newest = math.floor(arrival / self._period)
+        quotient = arrival / self._period
+        if quotient >= 2**53:
+            raise ValueError(
+                f"staleness={self._period}: at an arrival after {arrival:g} s its multiples cannot "
+                "be told apart; a longer one is needed"
+            )
+        newest = math.floor(quotient)
         # The quotient may be rounded across a multiple.
         while (newest + 1) * self._period <= arrival:
             newest += 1

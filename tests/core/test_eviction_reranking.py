@@ -122,3 +122,23 @@ def test_a_node_shows_its_tokens() -> None:
     assert all(one.dtype == np.int32 for one in tokens)
     with pytest.raises(ValueError, match="read-only"):
         tokens[0][0] = 5
+
+
+def test_what_is_no_node_cannot_be_reranked() -> None:
+    class Confused(Deepest):
+        def reranked(self) -> Any:
+            return [3]
+
+    driver = radix_driver(eviction=Confused())
+    driver.serve(A)
+    with pytest.raises(PolicyError, match=r"Confused\.reranked: 3 is no node of the cache"):
+        driver.evict(1)
+
+
+def test_a_priority_that_is_not_a_number_is_refused() -> None:
+    class Undecided(EvictionPolicy):
+        def priority(self, node: NodeView, now: int) -> float:
+            return float("nan")
+
+    with pytest.raises(PolicyError, match=r"Undecided.priority: nan of .* cannot be ranked"):
+        radix_driver(eviction=Undecided()).serve(A)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.core.policy import Delay, PolicyError, Proposals, SchedulingPolicy
+from testbed.core.policy import Delay, PolicyError, Proposals, Refuse, SchedulingPolicy
 from testbed.core.request import Request
 from testbed.core.views import SchedulerView, SequenceView
 from tests.core.building import make_request
@@ -102,7 +102,10 @@ def test_a_delayed_or_finished_sequence_cannot_be_admitted() -> None:
         patient.step()
 
 
-@pytest.mark.parametrize("verdict", [True, 3.0, Delay(0.0), Delay(float("nan"))])
+@pytest.mark.parametrize(
+    "verdict",
+    [True, 3.0, Delay(0.0), Delay(float("nan")), Delay("soon"), Delay(1.1e15)],  # type: ignore[arg-type]
+)
 def test_an_arrival_is_answered_with_a_verdict(verdict: Any) -> None:
     class Odd(Proposes):
         def on_arrival(self, sequence: SequenceView) -> Any:
@@ -111,6 +114,61 @@ def test_an_arrival_is_answered_with_a_verdict(verdict: Any) -> None:
     stepper = Stepper(policy=Odd(nothing))
     with pytest.raises(PolicyError, match=r"Odd.on_arrival returned .*; None, Refuse or a Delay"):
         stepper.submit(request_with(1))
+
+
+def test_a_refusal_is_in_words() -> None:
+    class Curt(Proposes):
+        def on_arrival(self, sequence: SequenceView) -> Any:
+            return Refuse(3)  # type: ignore[arg-type]
+
+    with pytest.raises(
+        PolicyError, match=r"returned Refuse\(reason=3\) for request 7; a reason in"
+    ):
+        Stepper(policy=Curt(nothing)).submit(request_with(7))
+
+
+def test_a_request_cannot_be_delayed_for_ever() -> None:
+    class Tomorrow(Proposes):
+        calls = 0
+
+        def on_arrival(self, sequence: SequenceView) -> Delay | None:
+            self.calls += 1
+            return Delay(stepper.now + 1) if sequence.id == 7 else None
+
+    policy = Tomorrow(lambda view: iter([*view.waiting]))
+    stepper = Stepper(policy=policy)
+    stepper.submit(request_with(7))
+    with pytest.raises(PolicyError, match=r"Tomorrow\.on_arrival delayed request 7 10001 times"):
+        for _ in range(10_001):
+            stepper.now += 1
+            stepper.scheduler.schedule(stepper.now)
+    assert policy.calls == 10_001
+
+
+def test_a_request_may_be_delayed_often() -> None:
+    class Later(Proposes):
+        def on_arrival(self, sequence: SequenceView) -> Delay | None:
+            return Delay(stepper.now + 1) if stepper.now < 50 else None
+
+    stepper = Stepper(policy=Later(lambda view: iter([*view.waiting])))
+    sequence = stepper.submit(request_with(7))
+    while stepper.now < 50:
+        assert stepper.scheduler.schedule(stepper.now) is None
+        stepper.now += 1
+    assert stepper.scheduler.schedule(stepper.now) is not None
+    assert sequence.state.value == "running"
+
+
+@pytest.mark.parametrize("named", [None, 3])
+def test_preemptions_are_named_in_an_iterable(named: Any) -> None:
+    class Forgetful(Proposes):
+        def preemptions(self, view: SchedulerView) -> Any:
+            return named
+
+    stepper = Stepper(policy=Forgetful(lambda view: iter([*view.waiting])))
+    stepper.submit(request_with(7))
+    with pytest.raises(PolicyError, match=rf"Forgetful.preemptions returned {named}; an iterable"):
+        stepper.step()
 
 
 def test_an_idle_replica_with_nothing_waiting_is_no_error() -> None:

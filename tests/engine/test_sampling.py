@@ -155,7 +155,8 @@ def test_chunks_and_preemption_do_not_change_what_is_drawn(models: Models) -> No
         ("top_k", -1, "at least 0"),
         ("top_p", 0.0, "in (0, 1]"),
         ("top_p", 1.5, "in (0, 1]"),
-        ("seed", -1, "at least 0"),
+        ("seed", -1, "at least 0 and less than 2**63"),
+        ("seed", 2**63, "at least 0 and less than 2**63"),
     ],
 )
 def test_impossible_rules_are_refused(field: str, value: Any, needed: str) -> None:

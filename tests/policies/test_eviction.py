@@ -57,8 +57,11 @@ def test_keys(name: str, parameters: dict[str, Any], node: Any, key: Any) -> Non
         ("reuse_probability", {"last_turn": -1}, "last_turn=-1: at least 0"),
         ("s3_fifo", {"small_share": 1.0}, "small_share=1.0: between 0 and 1"),
         ("s3_fifo", {"ghost_share": -1.0}, "ghost_share=-1.0: at least 0"),
+        ("s3_fifo", {"ghost_share": 101.0}, "ghost_share=101.0: at least 0 and at most 100"),
+        ("s3_fifo", {"ghost_share": float("nan")}, "ghost_share=nan: at least 0 and at most 100"),
         ("s3_fifo", {"threshold": 0}, "threshold=0: at least 1 use"),
         ("look_ahead", {"window": 0}, "window=0: at least 1 sequence"),
+        ("look_ahead", {"window": 10**30}, "at least 1 sequence is needed, at most 1000000"),
         ("belady", {"min_computed_tokens": 2}, "min_computed_tokens=2: 0 or 1"),
     ],
 )

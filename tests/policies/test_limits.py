@@ -135,10 +135,14 @@ def test_what_costs_more_than_the_bucket_holds_is_refused_not_delayed() -> None:
     [
         (RpmLimit, {"limit": 0}, "limit=0: at least 1 is needed"),
         (RpmLimit, {"window": 0.0}, r"window=0\.0: seconds, more than 0, are needed"),
+        (RpmLimit, {"limit": 10**30}, "at least 1 is needed, at most 1000000"),
+        (RpmLimit, {"window": 1e300}, r"window=1e\+300: seconds, more than 0, .* at most 1e\+09"),
         (RpmLimit, {"action": "drop"}, "action='drop': refuse or delay is needed"),
         (TokenBucket, {"action": "drop"}, "action='drop': refuse or delay is needed"),
-        (TokenBucket, {"rate": 0.0}, r"rate=0\.0: a finite number above 0"),
-        (TokenBucket, {"burst": -1.0}, r"burst=-1\.0: a finite number above 0"),
+        (TokenBucket, {"rate": 0.0}, r"rate=0\.0: a number from 1e-09 to 1e\+15"),
+        (TokenBucket, {"rate": 1e-320}, r"rate=1e-320: a number from 1e-09 to 1e\+15"),
+        (TokenBucket, {"burst": -1.0}, r"burst=-1\.0: a number from 1e-09 to 1e\+15"),
+        (TokenBucket, {"burst": float("inf")}, "burst=inf: a number from 1e-09"),
         (TokenBucket, {"prompt_weight": -1.0}, r"prompt_weight=-1\.0: a finite number of at least"),
     ],
 )

@@ -59,6 +59,29 @@ def test_a_client_in_debt_gets_its_quantum_though_it_asks_for_nothing() -> None:
     assert (policy.deficit("a"), policy.deficit("b")) == (0, 0)
 
 
+@pytest.mark.parametrize("weight", [1e-9, 1.0, 1e9])
+def test_a_large_debt_takes_no_longer_than_a_small_one(weight: float) -> None:
+    policy = Mdrr(quantum=1, prompt_weight=1e9, output_weight=0.0)
+    stepper = Stepper(policy=policy, max_running=1)
+    for id in range(3):
+        stepper.add(range(10 * id, 10 * id + 4), output=1, client="a", weight=weight)
+    stepper.add([99], output=1, client="b", weight=weight)
+    # a is served with a credit of 1, then b; a's debt is then four times b's, but b asks no more.
+    assert served(stepper) == [0, 3, 1, 2]
+    # After two debts of 4e9 / weight were worked off, the third is left.
+    assert policy.deficit("a") == pytest.approx(-4e9 / weight, rel=1e-9, abs=3)
+
+
+def test_whoever_is_nearest_to_credit_goes_first() -> None:
+    policy = Mdrr(quantum=1, prompt_weight=1000.0, output_weight=0.0)
+    stepper = Stepper(policy=policy, max_running=1)
+    for id, (client, length) in enumerate([("a", 3), ("b", 2), ("a", 1), ("b", 1), ("b", 1)]):
+        stepper.add(range(10 * id, 10 * id + length), output=1, client=client)
+    # a: 1 - 3000, b: 1 - 2000. After 2000 rounds b has 1 and a -999; b pays, and both have -999,
+    # a's turn being the next.
+    assert served(stepper) == [0, 1, 3, 2, 4]
+
+
 class Loop(Audited):
     """The artifact's loop as it is written, in terms of the outcomes it would see."""
 
@@ -136,9 +159,16 @@ def test_every_proposal_is_the_loop_s(world: World, quantum: int) -> None:
     ("parameters", "message"),
     [
         ({"quantum": -1}, "quantum=-1: at least 1, or 0 for pool / 20"),
-        ({"output_weight": -1.0}, r"output_weight=-1\.0: finite numbers of at least 0"),
+        ({"output_weight": -1.0}, r"output_weight=-1\.0: numbers from 0 to 1e\+09"),
+        ({"output_weight": float("nan")}, r"output_weight=nan: numbers from 0 to 1e\+09"),
+        ({"prompt_weight": 1e308}, r"prompt_weight=1e\+308, .*: numbers from 0 to 1e\+09"),
     ],
 )
 def test_parameters_are_checked(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Mdrr(**parameters)
+
+
+def test_an_absurd_client_weight_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"request 0: weight is 1e-10; mdrr needs 1e-09 to 1e\+09"):
+        Stepper(policy=Mdrr()).add([1], weight=1e-10)

@@ -83,6 +83,7 @@ def test_overflow_goes_to_the_least_loaded_or_along_the_ring() -> None:
         ({"load_factor": 0.9}, "load_factor=0.9: at least 1"),
         ({"overflow": "drop"}, "overflow='drop': one of least_loaded, walk"),
         ({"points": 0}, "points=0: at least 1"),
+        ({"points": 10**18}, "points=1000000000000000000: at least 1 and at most 100000"),
     ],
 )
 def test_bad_parameters_are_named(fields: dict[str, object], message: str) -> None:
@@ -90,4 +91,4 @@ def test_bad_parameters_are_named(fields: dict[str, object], message: str) -> No
         PrefixHash(**fields)  # type: ignore[arg-type]
     if "points" in fields:
         with pytest.raises(ValueError, match=message):
-            SessionAffinity(points=0)
+            SessionAffinity(**fields)  # type: ignore[arg-type]

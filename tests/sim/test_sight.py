@@ -181,6 +181,19 @@ def test_an_impossible_staleness_is_refused(period: float) -> None:
         small_world(STALE_REQUESTS).run(staleness=period)
 
 
+@pytest.mark.parametrize("period", [5e-324, 1e-30, 9.9e-7])
+def test_a_tiny_staleness_is_refused(period: float) -> None:
+    with pytest.raises(ValueError, match=f"staleness={period}: 0, or at least 1e-06 s, is needed"):
+        small_world(STALE_REQUESTS).run(staleness=period)
+
+
+def test_multiples_that_doubles_cannot_tell_apart_are_refused() -> None:
+    # 1e-6 * 2**53 is a little more than 9.0e9 s.
+    assert bare_sight(1e-6).next_look(9.0e9) == pytest.approx(9.0e9)
+    with pytest.raises(ValueError, match=r"staleness=1e-06: at an arrival after 9\.1e\+09 s"):
+        bare_sight(1e-6).next_look(9.1e9)
+
+
 def test_a_router_that_declares_that_it_does_not_peek_may_not() -> None:
     class Blind(Notes):
         reads_cache = False

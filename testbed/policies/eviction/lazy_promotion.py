@@ -172,8 +172,8 @@ class S3Fifo(EvictionPolicy):
     ) -> None:
         if not 0 < small_share < 1:
             raise ValueError(f"small_share={small_share}: between 0 and 1 is needed")
-        if ghost_share < 0:
-            raise ValueError(f"ghost_share={ghost_share}: at least 0 is needed")
+        if not 0 <= ghost_share <= 100:
+            raise ValueError(f"ghost_share={ghost_share}: at least 0 and at most 100 is needed")
         if threshold < 1:
             raise ValueError(f"threshold={threshold}: at least 1 use is needed")
         self._small_share = small_share

@@ -19,8 +19,8 @@ class LookAhead(EvictionPolicy):
     """
 
     def __init__(self, window: int = 64) -> None:
-        if window < 1:
-            raise ValueError(f"window={window}: at least 1 sequence is needed")
+        if not 1 <= window <= 1_000_000:
+            raise ValueError(f"window={window}: at least 1 sequence is needed, at most 1000000")
         self._window = window
         self._wanted: dict[NodeView, int] = {}
         self._view: SchedulerView

@@ -14,6 +14,7 @@ from testbed.core.views import RequestView
 from testbed.policies.routing.load import CountingRouter
 
 Overflow = Literal["least_loaded", "walk"]
+MAX_POINTS = 100_000
 
 
 class HashRing:
@@ -21,8 +22,8 @@ class HashRing:
     index alone, so that a replica more or less moves few keys."""
 
     def __init__(self, replicas: int, points: int) -> None:
-        if points < 1:
-            raise ValueError(f"points={points}: at least 1 is needed")
+        if not 1 <= points <= MAX_POINTS:
+            raise ValueError(f"points={points}: at least 1 and at most {MAX_POINTS} is needed")
         owned = sorted(
             (_place(f"{replica}/{point}".encode()), replica)
             for replica in range(replicas)

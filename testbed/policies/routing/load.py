@@ -9,6 +9,7 @@ from testbed.core.cost import CostModel
 from testbed.core.policy import RoutingPolicy
 from testbed.core.replica_view import ReplicaView
 from testbed.core.views import RequestView
+from testbed.policies.seeds import check_seed
 
 
 class RoundRobin(RoutingPolicy):
@@ -32,6 +33,7 @@ class RandomChoice(RoutingPolicy):
     reads_cache = False
 
     def __init__(self, seed: int = 0) -> None:
+        check_seed(seed)
         self._random = Random(seed)
 
     def choose(self, request: RequestView, replicas: tuple[ReplicaView, ...], now: float) -> int:
@@ -62,6 +64,7 @@ class PowerOfTwo(RoutingPolicy):
     reads_cache = False
 
     def __init__(self, seed: int = 0) -> None:
+        check_seed(seed)
         self._random = Random(seed)
 
     def choose(self, request: RequestView, replicas: tuple[ReplicaView, ...], now: float) -> int:

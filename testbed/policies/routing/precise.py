@@ -10,6 +10,7 @@ from testbed.core.cost import CostModel
 from testbed.core.policy import RoutingPolicy
 from testbed.core.replica_view import ReplicaView
 from testbed.core.views import RequestView
+from testbed.policies.seeds import check_seed
 
 
 class PrecisePrefix(RoutingPolicy):
@@ -40,6 +41,7 @@ class PrecisePrefix(RoutingPolicy):
                 raise ValueError(f"{name}={weight}: a finite number of at least 0 is needed")
         self._prefix_weight = prefix_weight
         self._memory_weight = memory_weight
+        check_seed(seed)
         self._queue_weight = queue_weight
         self._random = Random(seed)
 
@@ -81,6 +83,7 @@ class Dynamo(RoutingPolicy):
             if not (isfinite(value) and value >= 0):
                 raise ValueError(f"{name}={value}: a finite number of at least 0 is needed")
         self._overlap_weight = overlap_weight
+        check_seed(seed)
         self._temperature = temperature
         self._random = Random(seed)
         # By request id, until its first token: the uncached tokens that were charged.

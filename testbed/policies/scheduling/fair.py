@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from heapq import heapify, heappop, heappush, heapreplace
-from math import isfinite
 
 from testbed.core.policy import Proposals, SchedulingPolicy
 from testbed.core.views import SchedulerView, SequenceView
@@ -126,6 +125,10 @@ class Dlpm(SchedulingPolicy):
         return 0 if deficit > 0 else -deficit // self._quantum + 1
 
 
+MAX_PRICE = 1e9
+"""Of a token, and of a client's weight or its inverse: credit stays far from overflow."""
+
+
 class _Account:
     """What one client may still get. Token counts are integers, so that charging k tokens at once
     or one by one leaves the same credit."""
@@ -149,7 +152,8 @@ class Mdrr(SchedulingPolicy):
     weight, cached or not. At the first misfit the pass ends; the client keeps its turn, but is
     passed over once if its running requests put it in debt meanwhile. quantum 0 is a twentieth of
     the pool, as in the artifact, which admits only every 10 decode steps where this does at every
-    step. Coarser than VTC: a turn is worth the quantum and one request.
+    step. Coarser than VTC: a turn is worth the quantum and one request. Prices are at most 1e9; a
+    request whose weight is not from 1e-9 to 1e9 raises ValueError.
     """
 
     def __init__(
@@ -157,10 +161,10 @@ class Mdrr(SchedulingPolicy):
     ) -> None:
         if quantum < 0:
             raise ValueError(f"quantum={quantum}: at least 1, or 0 for pool / 20, is needed")
-        if not (isfinite(prompt_weight + output_weight) and min(prompt_weight, output_weight) >= 0):
+        if not (0 <= prompt_weight <= MAX_PRICE and 0 <= output_weight <= MAX_PRICE):
             raise ValueError(
                 f"prompt_weight={prompt_weight}, output_weight={output_weight}: "
-                "finite numbers of at least 0 are needed"
+                f"numbers from 0 to {MAX_PRICE:g} are needed"
             )
         self._quantum: float = quantum
         self._prompt_weight = prompt_weight
@@ -175,24 +179,25 @@ class Mdrr(SchedulingPolicy):
 
     def deficit(self, client: str) -> float:
         """The client's credit in weighted tokens; negative if it is in debt."""
-        account = self._accounts[client]
-        service = (
-            self._prompt_weight * account.prompt_tokens
-            + self._output_weight * account.output_tokens
-        )
-        return account.rounds * self._quantum - service / account.weight
+        return self._credit(self._accounts[client])
 
     def candidates(self, view: SchedulerView) -> Proposals:
         """Whoever's turn it is, while its credit lasts."""
+        num_resting = 0
         while self._turns:
+            if num_resting == len(self._turns):
+                self._skip_rounds()
+                num_resting = 0
             client, _ = self._turns.popitem(last=False)
             account = self._accounts[client]
             if client == self._stopped_at and self.deficit(client) < 0:
                 self._turns[client] = None
                 self._stopped_at = None
+                num_resting = 0
                 continue
             if self.deficit(client) <= 0:
                 account.rounds += 1
+            num_resting = num_resting + 1 if self._rests(account) else 0
             # Also where the pass is ended from outside, as no slot is left.
             stopped = True
             try:
@@ -212,6 +217,11 @@ class Mdrr(SchedulingPolicy):
         client = sequence.client
         account = self._accounts.get(client)
         if account is None:
+            if not 1 / MAX_PRICE <= sequence.weight <= MAX_PRICE:
+                raise ValueError(
+                    f"request {sequence.id}: weight is {sequence.weight}; "
+                    f"mdrr needs {1 / MAX_PRICE:g} to {MAX_PRICE:g}"
+                )
             account = self._accounts[client] = _Account(sequence.weight)
         account.queue[sequence.index] = sequence
         self._turns.setdefault(client, None)
@@ -231,3 +241,31 @@ class Mdrr(SchedulingPolicy):
     def on_tokens(self, sequence: SequenceView, count: int) -> None:
         """Charge what was produced."""
         self._accounts[sequence.client].output_tokens += count
+
+    def _credit(self, account: _Account, rounds: int = 0) -> float:
+        """Its deficit after so many more rounds."""
+        service = (
+            self._prompt_weight * account.prompt_tokens
+            + self._output_weight * account.output_tokens
+        )
+        return (account.rounds + rounds) * self._quantum - service / account.weight
+
+    def _rests(self, account: _Account, rounds: int = 0) -> bool:
+        """Whether, after so many more rounds, its turn would pass with nothing but a quantum."""
+        credit = self._credit(account, rounds)
+        return credit <= 0 if account.queue else credit < 0
+
+    def _skip_rounds(self) -> None:
+        """Go through all the rounds at once in which every client would rest."""
+        accounts = [self._accounts[client] for client in self._turns]
+        quiet, loud = 0, 1
+        while all(self._rests(account, loud) for account in accounts):
+            quiet, loud = loud, 2 * loud
+        while loud - quiet > 1:
+            middle = (quiet + loud) // 2
+            if all(self._rests(account, middle) for account in accounts):
+                quiet = middle
+            else:
+                loud = middle
+        for account in accounts:
+            account.rounds += quiet

@@ -16,6 +16,12 @@ from testbed.policies.scheduling.arrival import Fcfs, OnMisfit
 Action = Literal["refuse", "delay"]
 """Turn the request away, or let it in as soon as the limit allows, in arrival order."""
 
+MAX_LIMIT = 1_000_000
+MAX_WINDOW = 1e9
+"""Seconds."""
+MIN_TOKENS, MAX_TOKENS = 1e-9, 1e15
+"""Of a bucket, and of what it gets in a second."""
+
 
 def _check_action(action: str) -> None:
     if action not in ("refuse", "delay"):
@@ -37,10 +43,12 @@ class RpmLimit(Fcfs):
         on_misfit: OnMisfit = "stop",
     ) -> None:
         super().__init__(on_misfit)
-        if limit < 1:
-            raise ValueError(f"limit={limit}: at least 1 is needed")
-        if not (isfinite(window) and window > 0):
-            raise ValueError(f"window={window}: seconds, more than 0, are needed")
+        if not 1 <= limit <= MAX_LIMIT:
+            raise ValueError(f"limit={limit}: at least 1 is needed, at most {MAX_LIMIT}")
+        if not 0 < window <= MAX_WINDOW:
+            raise ValueError(
+                f"window={window}: seconds, more than 0, are needed, at most {MAX_WINDOW:g}"
+            )
         _check_action(action)
         self._limit = limit
         self._window = window
@@ -91,8 +99,10 @@ class TokenBucket(Fcfs):
     ) -> None:
         super().__init__(on_misfit)
         for name, value in (("rate", rate), ("burst", burst)):
-            if not (isfinite(value) and value > 0):
-                raise ValueError(f"{name}={value}: a finite number above 0 is needed")
+            if not MIN_TOKENS <= value <= MAX_TOKENS:
+                raise ValueError(
+                    f"{name}={value}: a number from {MIN_TOKENS:g} to {MAX_TOKENS:g} is needed"
+                )
         for name, value in (("prompt_weight", prompt_weight), ("output_weight", output_weight)):
             if not (isfinite(value) and value >= 0):
                 raise ValueError(f"{name}={value}: a finite number of at least 0 is needed")

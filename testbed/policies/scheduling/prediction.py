@@ -7,6 +7,7 @@ from random import Random
 from typing import Literal
 
 from testbed.core.views import OracleView, SequenceView
+from testbed.policies.seeds import check_seed
 
 Prediction = Literal["declared", "hint", "average"]
 """What those that are no oracles may go by; see build_predictor."""
@@ -70,6 +71,7 @@ class Oracle(LengthPredictor):
     def __init__(self, error: float = 0.0, seed: int = 0) -> None:
         if not 0 <= error < 1:
             raise ValueError(f"error={error}: at least 0 and less than 1 is needed")
+        check_seed(seed)
         self._error = error
         self._seed = seed
 

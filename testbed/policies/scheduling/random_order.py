@@ -6,6 +6,7 @@ from random import Random
 
 from testbed.core.policy import Proposals, SchedulingPolicy
 from testbed.core.views import SchedulerView, SequenceView
+from testbed.policies.seeds import check_seed
 
 
 class RandomOrder(SchedulingPolicy):
@@ -18,6 +19,7 @@ class RandomOrder(SchedulingPolicy):
     may_starve = True
 
     def __init__(self, seed: int = 0) -> None:
+        check_seed(seed)
         self._random = Random(seed)
         self._queue: list[SequenceView] = []
         self._place_of: dict[int, int] = {}
