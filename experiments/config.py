@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any, NamedTuple
 
-from experiments.schema import MISSING, schema_of
+from experiments.schema import MISSING, schema_of, target_of
 from experiments.simulation import Simulation
 from testbed.core.config import PRESETS, CacheConfig, SchedulerConfig
 from testbed.core.cost import CostModel
@@ -156,7 +156,8 @@ def build_simulation(options: Mapping[str, Any], build: Build) -> Simulation:
         )
     if tokens < 1:
         raise ValueError(f"cache.tokens={tokens}: at least 1 is needed")
-    if cache["kind"] == "block_hash" and not options["eviction"]["_target_"].endswith(".Lru"):
+    lru = target_of(registry.find("eviction", "lru"))
+    if cache["kind"] == "block_hash" and options["eviction"]["_target_"] != lru:
         raise ValueError(
             f"eviction={options['eviction']['_target_']}: only lru goes with "
             "cache.kind=block_hash, whose free queue is its eviction order"

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import hydra
@@ -98,7 +98,8 @@ def with_foreign_policies(arguments: list[str]) -> list[str]:
     """Make classes named by path values of their group, so that they are checked like any other.
 
     `scheduler=fcfs,module.Class` names one among others; `scheduler._target_=module.Class` takes
-    the place of `scheduler=`. Returns the arguments with the former in place of the latter.
+    the place of `scheduler=`. Returns the arguments with the former in place of the latter, and
+    `module.Class` in place of `module:Class`. ValueError for a name whose policy is broken, too.
     """
     kept: list[str] = []
     for argument in arguments:
@@ -108,16 +109,18 @@ def with_foreign_policies(arguments: list[str]) -> list[str]:
             kept.append(argument)
             continue
         for value in (value.strip("'\" ") for value in text.split(",")):
-            module, _, name = value.rpartition(".")
-            if module:
-                policy = registry.find(POLICY_GROUPS[group], f"{module}:{name}")
-                node = policy_choice(group, value, policy).node
-                ConfigStore.instance().store(group=group, name=value, node=node)
+            if registry.is_path(value):
+                policy = registry.find(POLICY_GROUPS[group], value)
+                name = value.replace(":", ".")
+                node = policy_choice(group, name, policy).node
+                ConfigStore.instance().store(group=group, name=name, node=node)
+            elif option == group and value in registry.broken():
+                registry.find(POLICY_GROUPS[group], value)
             elif option != group:
                 raise ValueError(f"{argument}: package.module.Class is needed")
         if option != group:
             kept = [other for other in kept if not other.startswith(f"{group}=")]
-        kept.append(f"{group}={text}")
+        kept.append(f"{group}={text.replace(':', '.')}")
     return kept
 
 
@@ -155,8 +158,11 @@ def run_one(config: DictConfig, wants_traceback: bool) -> int:
                 overrides={**chosen, **overridden(overrides, options)},
                 progress=bar.show,
             )
-    except Exception as error:
-        is_mistake = isinstance(error, mistakes)
+    except (Exception, SystemExit) as error:
+        # What a class raises while it is made comes wrapped; a defect in it is none of the user's.
+        made = isinstance(error, InstantiationException) and error.__cause__ is not None
+        cause = error.__cause__ if made else error
+        is_mistake = isinstance(cause, (*mistakes, ImportError) if made else mistakes)
         if is_mistake and not wants_traceback:
             where = f"{label}: " if settings.mode is RunMode.MULTIRUN else ""
             print(f"error: {where}{one_line(error)}", file=sys.stderr)
@@ -210,8 +216,12 @@ def digests(options: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(options["workload"].get("path"), str):
         files["workload"] = find_data_file(options["workload"]["path"])
     for group in POLICY_GROUPS:
-        module = options[group]["_target_"].rpartition(".")[0]
-        source = getattr(import_module(module), "__file__", None)
+        target = options[group]["_target_"]
+        try:
+            module = resolve_name(target).__module__
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(f"{group}._target_={target}: {error}") from error
+        source = getattr(sys.modules.get(module), "__file__", None)
         if source is not None and not module.startswith("testbed."):
             files[group] = Path(source)
     return {name: sha256(path.read_bytes()).hexdigest()[:16] for name, path in files.items()}
@@ -240,7 +250,9 @@ def one_line(error: BaseException) -> str:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return f"{group}={name}: one of {', '.join(error.options)} is needed"
     if isinstance(error, InstantiationException) and cause is not None:
-        return _flat(str(cause))
+        target = re.search(r"target '([^']+)'", str(error))
+        name, text = target[1].rpartition(".")[2] if target else "", _flat(str(cause))
+        return text if text.startswith(name) else f"{name}: {text}"
     if isinstance(error, OmegaConfBaseException):
         return _config_mistake(error)
     if isinstance(cause, OmegaConfBaseException):

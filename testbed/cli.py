@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from testbed.commands import calibrate, compare, model, policy, validate
 
+SIGPIPE = 13
+"""128 more is what a shell reports of a program that a closed pipe ended."""
 COMMANDS = (calibrate, compare, model, policy, validate)
 
 
@@ -20,6 +23,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         status: int = options.command(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough (`| head`); nothing may be flushed into the pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + SIGPIPE
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +79,15 @@ def test_a_mistake_is_one_line_and_status_2(
     assert shown.err.startswith("error: ")
     assert message in shown.err
     assert shown.err.count("\n") == 1
+
+
+def test_a_reader_that_leaves_ends_it_quietly() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    program = "import sys; from testbed.cli import main; sys.exit(main(['policy', 'list']))"
+    run = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (run.returncode, run.stderr) == (141, b"")
 
 
 def test_no_command_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from experiments.benchmarks import (
     eviction,
     exact,
     fairness,
+    fidelity,
     overhead,
     routing,
     scheduling,
@@ -34,6 +35,7 @@ BENCHMARKS = tuple(
         cluster,
         engine,
         overhead,
+        fidelity,
     )
 )
 

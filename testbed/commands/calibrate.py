@@ -43,6 +43,12 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--passes", type=positive, default=3, help="over the whole load (default: %(default)s)"
     )
+    parser.add_argument(
+        "--scheduler",
+        default="lpm",
+        help="in whose order the load is served; what running sequences share is read once "
+        "(default: %(default)s)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the load (default: %(default)s)")
     parser.add_argument(
         "--output",
@@ -58,7 +64,12 @@ def _calibrate(options: argparse.Namespace) -> int:
     engine = build_engine(options)
 
     from testbed.core.records import joined
-    from testbed.engine.calibration import CalibrationGrid, measure_steps, num_requests
+    from testbed.engine.calibration import (
+        CalibrationGrid,
+        measure_steps,
+        num_requests,
+        warm_up,
+    )
     from testbed.metrics.results import processor
     from testbed.sim.fitted import fit_latency, residuals, write_latency
 
@@ -67,9 +78,11 @@ def _calibrate(options: argparse.Namespace) -> int:
         max_context=min(options.max_context, engine.model.context_tokens),
         chunk_size=options.chunk_size,
         page_size=options.page_size,
+        policy=options.scheduler,
         seed=options.seed,
     )
     passes = []
+    warm_up(engine, grid)
     total = num_requests(grid)
     with progress_bar(total * options.passes, "calibrate") as show:
         for number in range(options.passes):

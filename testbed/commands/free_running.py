@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def validate_times(engine: Engine, options: argparse.Namespace) -> int:
     """Print predicted beside measured; 0, as what error is small enough is the user's to say."""
-    from testbed.engine.calibration import CalibrationGrid
+    from testbed.engine.calibration import CalibrationGrid, warm_up
     from testbed.engine.held_out import held_out_cases
     from testbed.metrics.fidelity import compare_runs
     from testbed.metrics.results import processor
@@ -30,6 +30,7 @@ def validate_times(engine: Engine, options: argparse.Namespace) -> int:
         if facts.get(name) != value:
             print(f"note: calibrated with {name} {facts.get(name)!r}, here it is {value!r}")
     grid = CalibrationGrid(**facts["grid"])
+    warm_up(engine, grid)
     cases = held_out_cases(engine, grid, options.requests or 60, seed=options.seed)
     predictions = []
     total = sum(len(case.workload) for case in cases) * options.runs

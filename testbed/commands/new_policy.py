@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import keyword
 import os
+import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -12,6 +15,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from types import MappingProxyType
 
+from testbed import policies
 from testbed.policies import registry
 
 POLICIES: Mapping[str, str] = MappingProxyType(
@@ -219,30 +223,36 @@ def _check_name(name: str, kind: registry.Kind) -> None:
         raise ValueError(
             f"name={name!r}: lower-case letters, digits and _, a letter first, are needed"
         )
+    called = _class_name(name)
+    if keyword.iskeyword(called) or hasattr(builtins, called) or called in policies.__all__:
+        raise ValueError(f"name={name!r}: its class's name, {called}, is taken; another is needed")
     if name in registry.names(kind):
         raise ValueError(f"name={name!r}: there is a {kind} policy of this name; another is needed")
     if find_spec(name) is not None:
         raise ValueError(f"name={name!r}: there is a module of this name; another is needed")
 
 
+def _class_name(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
 def _files(name: str, kind: registry.Kind, folder: Path) -> Mapping[str, str]:
     parameter, values = PARAMETER[kind]
     words = {
-        "CLASS": "".join(part.capitalize() for part in name.split("_")),
+        "CLASS": _class_name(name),
         "PARAMETER": parameter,
         "VALUES": values,
         "BASELINE": BASELINE[kind],
         "GROUP": GROUP[kind],
         "KIND": kind,
         "DASHED": name.replace("_", "-"),
-        "FOLDER": str(folder.resolve()),
+        "FOLDER": shlex.quote(str(folder.resolve())),
         "NAME": name,
     }
 
     def filled(text: str) -> str:
-        for word, value in words.items():
-            text = text.replace(word, value)
-        return text
+        # In one pass: a folder may have NAME in its own name.
+        return re.sub("|".join(words), lambda word: words[word[0]], text)
 
     return {
         # In a folder of its own, so that NAME is never mistaken for the folder around it.

@@ -10,8 +10,9 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from shutil import get_terminal_size
-from textwrap import shorten
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,12 +22,13 @@ KINDS: tuple[Kind, ...] = ("scheduling", "eviction", "routing")
 
 CITED = re.compile(
     r"arXiv \d{4}\.\d{4,5}|\b(?:OSDI|SOSP|NSDI|ATC|FAST|SIGCOMM|EuroSys|ASPLOS|ICML|MLSys|USITS)"
-    r"(?: ?'\d\d| \d{4})|\b(?:SGLang|vLLM|Dynamo|llm-d|LightLLM|RAGCache|Preble|VTC artifact)\b"
+    r"(?: ?'\d\d| \d{4})|\b(?:SGLang|vLLM|Dynamo|llm-d|LightLLM|RAGCache|Preble|VTC artifact|"
+    r"inference-sim|libCacheSim|LMCache|Mooncake|TensorRT-LLM|IEEE [A-Z]+)\b"
+    r"|\b[A-Z][a-z]{3,}(?:\s+et\s+al\.)?\s+\(?(?:19|20)\d\d\b"
 )
-"""What counts as a source in a docstring."""
-MAX_SOURCE = 26
-MIN_PURPOSE = 24
-"""On a terminal that leaves less for what a policy does, the sources are left out."""
+"""What counts as a source in a docstring: papers, systems, and `Author (year)`."""
+MAX_SOURCE = 36
+INDENT = " " * 12
 
 
 def add(commands: Any) -> None:
@@ -42,7 +44,9 @@ def add(commands: Any) -> None:
     new.add_argument("--into", type=Path, default=Path(), metavar="FOLDER", help="default: here")
     new.set_defaults(command=_new)
     check = actions.add_parser("check", help="run the conformance kit")
-    check.add_argument("policy", metavar="POLICY", help="a name, or package.module:Class")
+    check.add_argument(
+        "policy", metavar="POLICY", help="a name, or package.module:Class (or .Class)"
+    )
     check.add_argument("--kind", choices=KINDS, help="where a name is one of several kinds")
     check.add_argument(
         "--param", action="append", default=[], metavar="NAME=VALUE", help="repeatable"
@@ -67,14 +71,10 @@ def _list(options: argparse.Namespace) -> int:
     width = max(len(label) for _, label, _ in rows)
     # A pipe has no width: what reads it gets lines that fit a page.
     columns = max(get_terminal_size((100, 24)).columns, 60)
-    room = columns - width - MAX_SOURCE - 16
-    cites = room >= MIN_PURPOSE
-    if not cites:
-        room = columns - width - 14
     for kind, label, policy in rows:
-        line = shorten(purpose(policy), room, placeholder=" ...")
-        cited = f"  {source(policy)}" if cites else ""
-        print(f"{kind:<10}  {label:<{width}}  {line:<{room}}{cited}".rstrip())
+        print(f"{kind:<10}  {label:<{width}}  {source(policy)[: columns - width - 14]}")
+        for line in wrap(purpose(policy), columns - len(INDENT), break_on_hyphens=False):
+            print(f"{INDENT}{line}")
     if any(is_oracle(policy) for _, _, policy in rows):
         print("† oracle: it is told what no real system knows")
     return 0
@@ -86,13 +86,21 @@ def is_oracle(policy: type[Any]) -> bool:
 
 
 def purpose(policy: type[Any]) -> str:
-    """The first paragraph of the docstring."""
-    return inspect.cleandoc(policy.__doc__ or "").partition("\n\n")[0]
+    """The first sentence of the docstring, on one line; without what leads over to a list."""
+    paragraph = " ".join(inspect.cleandoc(policy.__doc__ or "").partition("\n\n")[0].split())
+    sentence, *others = re.split(r"(?<=\.) (?=[A-Z])", paragraph, maxsplit=1)
+    return sentence if others or sentence.endswith(".") else sentence.rpartition(":")[0] or sentence
 
 
 def source(policy: type[Any]) -> str:
-    """The first papers and systems that the docstring names; else whose package it is in."""
-    cited = dict.fromkeys(" ".join(found.split()) for found in CITED.findall(policy.__doc__ or ""))
+    """The first papers and systems that the docstring names; else whose package it is in.
+
+    A docstring that begins with the name of another class of its module (`Srpt that is told ...`)
+    shares the sources of that one.
+    """
+    doc = policy.__doc__ or ""
+    original = getattr(inspect.getmodule(policy), doc.partition(" ")[0] or "-", None)
+    cited = _cited(doc) or _cited(getattr(original, "__doc__", None) or "")
     text = ""
     for name in cited:
         longer = f"{text}, {name}" if text else name
@@ -103,13 +111,18 @@ def source(policy: type[Any]) -> str:
     return text or ("-" if package == "testbed" else package)
 
 
+def _cited(doc: str) -> tuple[str, ...]:
+    found = (" ".join(text.replace("(", "").split()) for text in CITED.findall(doc))
+    return tuple(dict.fromkeys(found))
+
+
 def _new(options: argparse.Namespace) -> int:
     from testbed.commands.new_policy import write_package
 
     folder = write_package(options.name, options.kind, options.into)
     print(
         f"{folder}: a policy for {options.kind}, its test, a config, and a README on how to go on\n"
-        f"next: cd {folder} && python -m pytest && pip install --editable . --no-deps"
+        f"next: cd {quote(str(folder))} && python -m pytest && pip install --editable . --no-deps"
     )
     return 0
 

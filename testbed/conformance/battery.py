@@ -207,6 +207,7 @@ SHARED, OWN, OUTPUT = 1024, 512, 32
 def streams() -> Mapping[str, Case]:
     """One request that looks worse than all others in one respect, and a stream of the others.
 
+    It is the last of nine that come at once, or the first where age is what makes it look worse.
     Requests come a little faster than one is served, so that somebody always waits. By name.
     """
     hot = list(range(SHARED))
@@ -222,6 +223,7 @@ def streams() -> Mapping[str, Case]:
         is_hot: bool = False,
         scheduler: SchedulerConfig = serial,
         pages: int = 600,
+        watched: int = 8,
     ) -> Case:
         requests: list[Request] = []
         fresh = 10_000
@@ -229,7 +231,7 @@ def streams() -> Mapping[str, Case]:
         # with many slots they overlap.
         service = 0.001 * (OWN + (4 if scheduler.max_running == 1 else 1) * OUTPUT)
         for i in range(STREAM + 1):
-            is_watched = i == 8
+            is_watched = i == watched
             length = prompt if is_watched else OWN
             own: Iterable[int] = range(fresh, fresh + length)
             fresh += length
@@ -245,19 +247,23 @@ def streams() -> Mapping[str, Case]:
                     **{**common, **(worse if is_watched else others(i))},
                 )
             )
-        return Case(name, tuple(requests), CacheConfig(pages), scheduler, watched=8)
+        return Case(name, tuple(requests), CacheConfig(pages), scheduler, watched=watched)
 
     every = (
         stream("cold among hot", {}, is_hot=True),
         stream("cold among hot, one client", {"client": "heavy"}, is_hot=True),
         stream("long among short", {}, prompt=4 * OWN),
         stream("long among short, one client", {"client": "heavy"}, prompt=4 * OWN),
+        stream("old among new", {}, watched=0),
+        stream("old among new, one client", {"client": "heavy"}, watched=0),
         stream("a long output", {"expected_output": 320}, _expects, output=320),
+        stream("a short output", {"expected_output": 4}, _expects, output=4),
         stream("low priority", {}, lambda i: {"priority": 1}),
         stream("priority of a larger number", {"priority": 1}),
         stream("no deadline", {}, lambda i: {"deadline": 0.5 * i}),
         stream("among newcomers", {}, lambda i: {"client": f"n{i}"}),
         stream("a small weight", {"weight": 0.25}, lambda i: {"weight": 1.0}),
+        stream("no program", {}, lambda i: {"program": f"p{i}"}),
         stream("a late turn", {"program": "long", "turn": 9}, lambda i: {"program": f"p{i}"}),
         stream(
             "large among small",

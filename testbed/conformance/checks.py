@@ -53,7 +53,7 @@ def read_only(bench: Bench, case: Case) -> str | None:
     except (AttributeError, ValueError) as error:
         if "read-only" in str(error) or "WRITEABLE" in str(error):
             raise
-    except Exception:
+    except (Exception, SystemExit):
         return None
     return None
 

@@ -12,6 +12,7 @@ import os
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
 from hashlib import sha256
 from types import TracebackType
 
@@ -75,8 +76,10 @@ class HashSeeds:
         line = base64.b64encode(pickle.dumps(question)).decode() + "\n"
         for process in self._processes:
             assert process.stdin is not None
-            process.stdin.write(line)
-            process.stdin.flush()
+            # One that has ended gives no answer, which is told below.
+            with suppress(BrokenPipeError):
+                process.stdin.write(line)
+                process.stdin.flush()
         answers = set()
         for process in self._processes:
             assert process.stdout is not None
@@ -100,5 +103,10 @@ def main() -> None:
 def _answer(subject: Subject, case: Case) -> str:
     try:
         return sha256(repr(decisions(serve(subject, case))).encode()).hexdigest()
-    except Exception as error:
-        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    except (Exception, SystemExit) as error:
+        return described(error)
+
+
+def described(error: BaseException) -> str:
+    """Its type and its message, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -10,12 +10,13 @@ from typing import Any, Literal, NamedTuple
 from testbed.conformance.battery import battery, spread, streams
 from testbed.conformance.case import Case
 from testbed.conformance.checks import ON_EVERY_CASE, Bench, Check, starvation
-from testbed.conformance.fresh_process import HashSeeds, fails_afresh, importable
+from testbed.conformance.fresh_process import HashSeeds, described, fails_afresh, importable
 from testbed.conformance.growth import growth
 from testbed.conformance.parity import Engine, parity_case, why_not
 from testbed.conformance.shrinking import script, shrink
 from testbed.conformance.subject import Subject
 from testbed.policies import registry
+from testbed.policies.parameters import check_parameters
 
 HORIZON = 100
 """Later requests that may pass one before it counts as starved, of the streams' 160."""
@@ -84,16 +85,25 @@ def check_policy(
     return report
 
 
-def recheck(check: str, case: Case | str, policy: type[Any], /, **parameters: Any) -> None:
+def recheck(
+    check: str,
+    case: Case | str,
+    policy: type[Any],
+    /,
+    *,
+    horizon: int = HORIZON,
+    **parameters: Any,
+) -> None:
     """One check once more: what the kit's scripts call.
 
-    case: the name of a stream for `starvation`; any text for `growth`. Lets the policy's own error
+    case: the name of a stream for `starvation`; any text for `growth`. horizon: see check_policy,
+    for `starvation`. Lets the policy's own error
     through, raises ConformanceError for a broken rule, and returns if all is well.
     """
     subject = subject_of(policy, None, parameters)
     problem: str | None
     if check == "growth":
-        problem = growth(subject)
+        problem = _growth(subject)
     elif check == "hash_seeds":
         assert isinstance(case, Case)
         with HashSeeds() as seeds:
@@ -103,8 +113,12 @@ def recheck(check: str, case: Case | str, policy: type[Any], /, **parameters: An
         if check == "parity":
             run = Engine().check
         else:
-            run = starvation(HORIZON) if check == "starvation" else ON_EVERY_CASE[check][1]
-        problem = run(Bench(subject), streams()[case] if isinstance(case, str) else case)
+            run = starvation(horizon) if check == "starvation" else ON_EVERY_CASE[check][1]
+        try:
+            problem = run(Bench(subject), streams()[case] if isinstance(case, str) else case)
+        except SystemExit as error:
+            # A script of the kit must not end as if all were well.
+            raise ConformanceError(described(error)) from error
     if problem is not None:
         raise ConformanceError(problem)
 
@@ -112,7 +126,10 @@ def recheck(check: str, case: Case | str, policy: type[Any], /, **parameters: An
 def subject_of(
     policy: type[Any] | str, kind: registry.Kind | None, parameters: dict[str, Any]
 ) -> Subject:
-    """The policy as the kit examines it. ValueError for an unknown name or parameter."""
+    """The policy as the kit examines it.
+
+    ValueError for an unknown name or parameter, and for parameters it cannot be made with.
+    """
     if isinstance(policy, str):
         found = (kind,) if kind else registry.kinds(policy)
         if len(found) > 1:
@@ -120,9 +137,14 @@ def subject_of(
         kind, policy = found[0], registry.find(found[0], policy)
     else:
         kind = registry.kind_of(policy)
-    registry.check_parameters(policy, parameters, policy.__name__)
+    check_parameters(policy, parameters, policy.__name__)
     subject = Subject(kind, policy, parameters)
-    subject.make()
+    try:
+        subject.make()
+    except (Exception, SystemExit) as error:
+        # Of a ValueError the message says it all.
+        text = " ".join(str(error).split()) if type(error) is ValueError else described(error)
+        raise ValueError(f"{policy.__name__}: {text}") from error
     return subject
 
 
@@ -159,7 +181,7 @@ def examine(
     if "hash_seeds" in checks:
         yield _hash_seeds(subject, cases, seeds)
     if "growth" in checks:
-        problem = growth(subject)
+        problem = _growth(subject)
         status: Status = "failed" if problem else "passed"
         yield Finding(
             "growth", status, problem or "", script("growth", "", subject) * bool(problem)
@@ -178,9 +200,9 @@ class _Problem(NamedTuple):
 def _problem(check: Check, bench: Bench, case: Case) -> _Problem | None:
     try:
         text = check(bench, case)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         sort = type(error).__name__
-        return _Problem(sort, f"{sort}: {' '.join(str(error).split())}")
+        return _Problem(sort, described(error))
     return None if text is None else _Problem("", text)
 
 
@@ -208,6 +230,13 @@ def _on_cases(
     return Finding(name, "passed")
 
 
+def _growth(subject: Subject) -> str | None:
+    try:
+        return growth(subject)
+    except (Exception, SystemExit) as error:
+        return described(error)
+
+
 def _starvation(bench: Bench, horizon: int) -> Finding:
     if bench.subject.make().may_starve:
         return Finding("starvation", "declared", "it may starve requests")
@@ -217,9 +246,9 @@ def _starvation(bench: Bench, horizon: int) -> Finding:
         if problem is not None:
             # A smaller stream could not be told from an order that is merely unusual.
             detail = f"{name}: {problem.text}"
-            return Finding(
-                "starvation", "failed", detail, script("starvation", name, bench.subject)
-            )
+            options = f", horizon={horizon}" if horizon != HORIZON else ""
+            shown = script("starvation", name, bench.subject, options)
+            return Finding("starvation", "failed", detail, shown)
     return Finding("starvation", "passed")
 
 

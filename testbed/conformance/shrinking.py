@@ -119,11 +119,14 @@ def _edit(place: int, **changes: Any) -> Change:
     return edited
 
 
-def script(check: str, case: Case | str, subject: Subject) -> str:
-    """Python that shows the failure; a case that is a name is the name of a stream."""
+def script(check: str, case: Case | str, subject: Subject, options: str = "") -> str:
+    """Python that shows the failure; a case that is a name is the name of a stream.
+
+    options: of `recheck`, as source, for such a case.
+    """
     policy = f"from {subject.policy.__module__} import {subject.policy.__name__}"
     if isinstance(case, str):
-        call = f"recheck({check!r}, {case!r}, {subject.call})"
+        call = f"recheck({check!r}, {case!r}, {subject.call}{options})"
         return f"from testbed.conformance import recheck\n{policy}\n\n{call}"
     source = case.source()
     configs = [name for name in ("CacheConfig", "SchedulerConfig") if f"{name}(" in source]

@@ -19,13 +19,15 @@ class CalibrationGrid:
     """What the steps shall cover.
 
     max_running: decoding sequences. max_context: prompt and output tokens of a sequence.
-    chunk_size: prompt tokens of a step. page_size: of the pool.
+    chunk_size: prompt tokens of a step. page_size: of the pool. policy: who runs with whom; what
+    sequences share is read once, so orders that bring them together have cheaper steps.
     """
 
     max_running: int = 32
     max_context: int = 512
     chunk_size: int = 256
     page_size: int = 16
+    policy: str = "lpm"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -44,35 +46,37 @@ class CalibrationGrid:
         """What keeps `width` sequences running for a while, all at once.
 
         Prompts are made like those of retrieval: one of four system prompts, up to two of sixteen
-        documents by popularity, and something new; all of them of different lengths. So the batch
-        grows and shrinks, chunks are cut anywhere, decode steps are mixed with prefills, and
-        prefixes are shared as much as in real traffic.
+        documents by popularity, and a question; lengths differ from width to width. Outputs are of
+        all lengths. So the batch grows and shrinks, chunks are cut anywhere, decode steps are mixed
+        with prefills, and prefixes are shared, and contexts equally long, as often as where prompts
+        come from templates.
         """
         draw = np.random.default_rng([self.seed, width])
 
-        def text(shortest: int, longest: int) -> Tokens:
-            count = int(draw.integers(shortest, max(longest, shortest) + 1))
-            return draw.integers(0, vocab, count).astype(np.int32)
+        def text(length: int) -> Tokens:
+            return draw.integers(0, vocab, length).astype(np.int32)
 
         # Prefills take turns, so a wide batch fills up only while its sequences go on for long.
         longest_output = min(16 + 2 * width, self.max_context // 4)
         quarter = (self.max_context - longest_output) // 4
-        systems = [text(quarter // 4, quarter) for _ in range(4)]
-        documents = [text(quarter // 4, quarter) for _ in range(16)]
+        system, document, question = draw.integers(quarter // 4, quarter + 1, 3).tolist()
+        systems = [text(system) for _ in range(4)]
+        documents = [text(document) for _ in range(16)]
         popularity = 1 / np.arange(1, 17)
         popularity /= popularity.sum()
         requests = []
         for id in range(_count(width)):
             chosen = draw.choice(16, size=int(draw.integers(0, 3)), replace=False, p=popularity)
             parts = [systems[int(draw.integers(4))], *(documents[i] for i in sorted(chosen))]
-            prompt = np.concatenate([*parts, text(4, quarter)])
-            requests.append(Request(id, prompt, text(1, longest_output)))
+            prompt = np.concatenate([*parts, text(question)])
+            output = text(int(draw.integers(1, longest_output + 1)))
+            requests.append(Request(id, prompt, output))
         return requests
 
 
 def num_requests(grid: CalibrationGrid) -> int:
     """Requests of one pass over the grid."""
-    return sum(_count(width) for width in (grid.widths[-1], *grid.widths))
+    return sum(map(_count, grid.widths))
 
 
 def _count(width: int) -> int:
@@ -80,13 +84,17 @@ def _count(width: int) -> int:
     return 4 + 2 * width
 
 
+def warm_up(engine: Engine, grid: CalibrationGrid) -> None:
+    """Serve the widest batch once: the first steps of a process touch memory and compile code."""
+    _serve(engine, grid, grid.widths[-1], None)
+
+
 def measure_steps(
     engine: Engine, grid: CalibrationGrid, progress: Callable[[int], None] | None = None
 ) -> Columns:
-    """The steps of one pass over the grid, by MEASURED_COLUMNS.
+    """The steps of one pass over the grid, by MEASURED_COLUMNS, on an engine that is warm.
 
-    The first requests of a process run slower (memory is touched, code is compiled): they are
-    served twice, and the first time does not count. progress: told how many requests are served.
+    progress: told how many requests are served.
     """
     done = 0
 
@@ -95,17 +103,22 @@ def measure_steps(
             progress(done + left)
 
     passes: list[Columns] = []
-    for width in (grid.widths[-1], *grid.widths):
-        requests = grid.requests(width, engine.model.vocab_size)
-        pages = (width + 1) * -(-grid.max_context // grid.page_size)
-        run = engine.run(
-            requests,
-            cache=CacheConfig(num_pages=pages, page_size=grid.page_size),
-            scheduler=SchedulerConfig(max_running=width, chunk_size=grid.chunk_size),
-            policy=registry.scheduling("fcfs"),
-            eviction=registry.eviction("lru"),
-            progress=told,
-        )
-        passes.append(run.measured)
-        done += len(requests)
-    return joined(passes[1:])
+    for width in grid.widths:
+        passes.append(_serve(engine, grid, width, told))
+        done += _count(width)
+    return joined(passes)
+
+
+def _serve(
+    engine: Engine, grid: CalibrationGrid, width: int, progress: Callable[[int], None] | None
+) -> Columns:
+    pages = (width + 1) * -(-grid.max_context // grid.page_size)
+    run = engine.run(
+        grid.requests(width, engine.model.vocab_size),
+        cache=CacheConfig(num_pages=pages, page_size=grid.page_size),
+        scheduler=SchedulerConfig(max_running=width, chunk_size=grid.chunk_size),
+        policy=registry.scheduling(grid.policy),
+        eviction=registry.eviction("lru"),
+        progress=progress,
+    )
+    return run.measured

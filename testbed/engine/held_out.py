@@ -83,8 +83,8 @@ def held_out_cases(
 ) -> list[Case]:
     """Loads below, at and past saturation, and one whose cache thrashes.
 
-    The capacity that the rates relate to is measured here, once, with everything waiting at 0. No
-    seed of a case is a seed of the calibration, nor are the prompts made alike.
+    The capacity that the rates relate to is measured here, once, on an engine that is warm, with
+    everything waiting at 0. The prompts are not made like those of the calibration.
     """
     longest = -(-grid.max_context // grid.page_size)
     roomy = CacheConfig(num_pages=2 * longest * grid.max_running, page_size=grid.page_size)
@@ -95,13 +95,12 @@ def held_out_cases(
     def case(name: str, arrivals: Arrivals, cache: CacheConfig, place: int) -> Case:
         own = 1000 * (seed + 1) + place
         workload = mixed_clients(grid, engine.model.vocab_size, num_requests, own)
-        return Case(name, Retimed(workload, arrivals), cache, scheduler, "lpm", "lru")
+        return Case(name, Retimed(workload, arrivals), cache, scheduler, grid.policy, "lru")
 
     def capacity(cache: CacheConfig) -> float:
         run = case("all at once", AllAtOnce(), cache, 0).run(engine)
         return len(run.record.requests["request"]) / float(run.record.requests["finish_s"].max())
 
-    capacity(roomy)  # The first run of a process is slower.
     most = capacity(roomy)
     cases = [
         case(name, PoissonArrivals(most * load, seed=place), roomy, place)

@@ -3,33 +3,34 @@
 Three ways lead here, and to the same options. An entry point of the group `testbed.policies` names
 a class (its name is the policy's), or a module, whose classes marked with `@register` count. The
 environment variable TESTBED_POLICIES lists further such modules, with commas. And
-`package.module:Class` is found without any of it. A name that ships wins.
+`package.module:Class` is found without any of it. A name that ships wins. What is broken among
+other packages is left out with a warning, and is an error once it is chosen.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import cache, reduce
 from importlib import import_module
 from importlib.metadata import entry_points
-from inspect import isabstract, signature
-from types import MappingProxyType, ModuleType, UnionType
+from inspect import isabstract
+from types import MappingProxyType, ModuleType
 from typing import (
     Any,
     Literal,
+    NamedTuple,
     TypeAlias,
     TypeVar,
-    Union,
     cast,
     get_args,
-    get_origin,
-    get_type_hints,
     overload,
 )
 
 from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
+from testbed.policies.parameters import check_parameters, check_signature, reason
 
 Kind: TypeAlias = Literal["scheduling", "eviction", "routing"]
 Policy: TypeAlias = SchedulingPolicy | EvictionPolicy | RoutingPolicy
@@ -144,45 +145,64 @@ def register(named: type[P] | str, /) -> type[P] | Callable[[type[P]], type[P]]:
 def names(kind: Kind) -> tuple[str, ...]:
     """Every known policy of the kind: the built-in ones, then those of others by name.
 
-    The latter are imported to learn their kind.
+    The latter are imported to learn their kind. One line on standard error for each broken one.
     """
-    foreign = sorted(
-        name
-        for name, path in _foreign().items()
-        if name not in BUILT_IN[kind] and issubclass(_load(path), BASES[kind])
-    )
-    return (*BUILT_IN[kind], *foreign)
+    foreign = _foreign()
+    for broken in foreign.broken.values():
+        _warn(f"warning: {broken}; left out")
+    of_kind = (name for name, policy in foreign.found.items() if issubclass(policy, BASES[kind]))
+    return (*BUILT_IN[kind], *sorted(set(of_kind) - set(BUILT_IN[kind])))
+
+
+def is_path(name: str) -> bool:
+    """Whether it is written as the path of a class, not as a name."""
+    return ":" in name or "." in name
+
+
+def broken() -> Mapping[str, str]:
+    """What is wrong with policies and modules of other packages, by the name of each."""
+    return _foreign().broken
 
 
 def find(kind: Kind, name: str) -> type[Policy]:
-    """The policy class of this name; ValueError says which names there are."""
+    """The policy class of this name or at `package.module:Class` (or `package.module.Class`).
+
+    ValueError says which names there are, or what is wrong with the class.
+    """
     if name in BUILT_IN[kind]:
-        found = _load(BUILT_IN[kind][name])
-    elif ":" in name:
-        found = _load(name)
-    elif (path := _foreign().get(name)) is not None:
-        found = _load(path)
-    else:
+        return cast(type[Policy], _load(BUILT_IN[kind][name]))
+    foreign = _Foreign({}, {}) if ":" in name else _foreign()
+    if name in foreign.broken:
+        raise ValueError(foreign.broken[name])
+    found: Any = foreign.found.get(name)
+    if found is None and not is_path(name):
         raise ValueError(
             f"unknown {kind} policy {name!r}: one of {', '.join(names(kind))}, "
             "or package.module:Class, is needed"
         )
+    found = found or _at(name)
     if not (isinstance(found, type) and issubclass(found, BASES[kind]) and not isabstract(found)):
         raise ValueError(f"{name}: {found!r} is no concrete {BASES[kind].__name__}")
-    return found
+    try:
+        return _usable(found)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def kinds(name: str) -> tuple[Kind, ...]:
     """The kinds that have a policy of this name; ValueError if there is none."""
-    if ":" in name:
-        return (kind_of(_load(name)),)
-    found = tuple(kind for kind in get_args(Kind) if name in names(kind))
-    if not found:
-        every = ", ".join(dict.fromkeys(n for kind in get_args(Kind) for n in names(kind)))
-        raise ValueError(
-            f"unknown policy {name!r}: one of {every}, or package.module:Class, is needed"
-        )
-    return found
+    found = tuple(kind for kind in get_args(Kind) if name in BUILT_IN[kind])
+    foreign = _Foreign({}, {}) if ":" in name else _foreign()
+    if name in foreign.found and (kind := kind_of(foreign.found[name])) not in found:
+        found = (*found, kind)
+    if found:
+        return found
+    if name in foreign.broken:
+        raise ValueError(foreign.broken[name])
+    if is_path(name):
+        return (kind_of(_at(name)),)
+    every = ", ".join(dict.fromkeys(n for kind in get_args(Kind) for n in names(kind)))
+    raise ValueError(f"unknown policy {name!r}: one of {every}, or package.module:Class, is needed")
 
 
 def kind_of(policy: Any) -> Kind:
@@ -200,67 +220,64 @@ def create(kind: Kind, name: str, **parameters: Any) -> Any:
     return policy(**parameters)
 
 
-def check_parameters(policy: type[Policy], parameters: Mapping[str, Any], label: str) -> None:
-    """ValueError for a parameter that the class does not take, or of another type than declared.
+class _Foreign(NamedTuple):
+    """Policies of other packages, and what is wrong with the others of them, by name."""
 
-    Checked are scalars, Literal, None and unions of these; the class itself judges the rest.
-    """
-    accepted = signature(policy).parameters
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
-    for parameter in parameters:
-        if parameter not in accepted and not takes_any:
-            listed = ", ".join(accepted) or "no parameters"
-            raise ValueError(f"{label}: no parameter {parameter!r}; it takes {listed}")
-    hints = get_type_hints(policy.__init__) if parameters else {}
-    for parameter, value in parameters.items():
-        choices = _choices(hints.get(parameter))
-        if choices and not any(_fits(value, choice) for choice in choices):
-            shown = [c.__name__ if isinstance(c, type) else str(c) for c in choices]
-            # As it is written in YAML and at the command line.
-            shown = ["null" if name == "None" else name for name in shown]
-            needed = " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
-            raise ValueError(f"{label}: {parameter}={value!r}: {needed} is needed")
+    found: dict[str, type[Policy]]
+    broken: dict[str, str]
 
 
-def _choices(hint: Any) -> tuple[Any, ...]:
-    """The scalar types and the values that a declaration accepts; empty if it accepts others."""
-    if get_origin(hint) is Literal:
-        return get_args(hint)
-    if get_origin(hint) in (Union, UnionType):
-        parts = [_choices(part) for part in get_args(hint)]
-        return tuple(choice for part in parts for choice in part) if all(parts) else ()
-    if hint is type(None):
-        return (None,)
-    return (hint,) if hint in (bool, int, float, str) else ()
+def _foreign() -> _Foreign:
+    """What entry points and TESTBED_POLICIES lead to; only sound classes are `found`."""
+    found: dict[str, type[Policy]] = {}
+    broken: dict[str, str] = {}
 
+    def add(name: str, path: str, origin: str) -> None:
+        try:
+            policy = _usable(_load(path))
+        except ValueError as error:
+            broken[name] = f"policy {name} of {origin}: {error}"
+            return
+        known = found.setdefault(name, policy)
+        if known is not policy:
+            both = " and ".join(f"{p.__module__}:{p.__qualname__}" for p in (known, policy))
+            broken[name] = f"two policies are called {name!r}: {both}"
 
-def _fits(value: Any, choice: Any) -> bool:
-    if choice is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if isinstance(choice, type):
-        return type(value) is choice
-    return type(value) is type(choice) and bool(value == choice)
-
-
-def _foreign() -> dict[str, str]:
-    """`module:Class` by name, of entry points and of marked classes."""
-    found: dict[str, str] = {}
-
-    def add(name: str, path: str) -> None:
-        known = found.setdefault(name, path)
-        if known != path and _load(known) is not _load(path):
-            raise ValueError(f"two policies are called {name!r}: {known} and {path}")
+    def add_marked(name: str, module: str, label: str, origin: str) -> None:
+        try:
+            marked = _marked(_import(module))
+        except ValueError as error:
+            broken[name] = f"{label}: {error}"
+            return
+        for policy, path in marked:
+            add(policy, path, origin)
 
     for point in entry_points(group=ENTRY_POINT_GROUP):
+        origin = f"entry point {point.value}"
         if point.attr:
-            add(point.name, f"{point.module}:{point.attr}")
+            add(point.name, f"{point.module}:{point.attr}", origin)
         else:
-            for policy in _marked(_import(point.module)):
-                add(*policy)
+            add_marked(point.name, point.module, f"policy {point.name} of {origin}", origin)
     for name in filter(None, os.environ.get(MODULES_VARIABLE, "").replace(" ", "").split(",")):
-        for policy in _marked(_import(name)):
-            add(*policy)
-    return found
+        label = f"{MODULES_VARIABLE}={name}"
+        add_marked(name, name, label, label)
+    return _Foreign({name: p for name, p in found.items() if name not in broken}, broken)
+
+
+@cache
+def _warn(line: str) -> None:
+    """Once, however often the names are asked for."""
+    print(line, file=sys.stderr)
+
+
+def _usable(policy: Any) -> type[Policy]:
+    """The class itself; ValueError unless it is concrete and its signature makes sense."""
+    kind_of(policy)
+    if isabstract(policy):
+        lacks = ", ".join(sorted(policy.__abstractmethods__))
+        raise ValueError(f"{policy.__qualname__} is abstract, it lacks {lacks}")
+    check_signature(policy)
+    return cast(type[Policy], policy)
 
 
 def _marked(module: ModuleType) -> list[tuple[str, str]]:
@@ -273,14 +290,27 @@ def _marked(module: ModuleType) -> list[tuple[str, str]]:
     ]
 
 
-def _import(module: str, asked: str = "") -> ModuleType:
+def _at(name: str) -> Any:
+    """What lies at `module:Class` or `module.Class`."""
+    path = name if ":" in name else ":".join(name.rpartition(".")[::2])
+    module, _, qualified = path.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), *qualified.split("."))):
+        raise ValueError(f"{name!r}: package.module:Class is needed")
+    try:
+        return _load(path)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _import(module: str) -> ModuleType:
+    """The module; ValueError for whatever it raises, an exit included."""
     try:
         found = import_module(module)
-    except ImportError as error:
-        raise ValueError(f"{asked or module}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ValueError(reason(error)) from error
     if hasattr(found, "__path__") and getattr(found, "__file__", None) is None:
         raise ValueError(
-            f"{asked or module}: a folder of this name hides it; "
+            "a folder of this name hides it; "
             f"run inside {module.replace('.', '/')}/src or pip install it"
         )
     return found
@@ -289,9 +319,9 @@ def _import(module: str, asked: str = "") -> ModuleType:
 def _load(path: str) -> Any:
     module, _, name = path.partition(":")
     try:
-        return reduce(getattr, name.split("."), cast(Any, _import(module, path)))
+        return reduce(getattr, name.split("."), cast(Any, _import(module)))
     except AttributeError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(str(error)) from error
 
 
 def _snake_case(name: str) -> str:

@@ -16,9 +16,17 @@ from testbed.commands import new_policy
 from testbed.commands.policy import KINDS, parameters, purpose, source
 from testbed.policies import registry
 from testbed.policies.eviction.recency import Lru
-from testbed.policies.scheduling.fair import Dlpm
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+class Demanding(Lru):
+    """Needs a parameter, and accepts none."""
+
+    def __init__(self, stride: int) -> None:
+        if stride:
+            raise KeyError(1) if stride == 1 else SystemExit(stride)
+        raise ValueError("stride=0\nis too small")
 
 
 @pytest.mark.parametrize("columns", [60, 80, 130])
@@ -28,20 +36,55 @@ def test_list_fits_the_terminal(
     monkeypatch.setenv("COLUMNS", str(columns))
     assert main(["policy", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    rows = [tuple(line.replace("†", "").split()[:2]) for line in lines[:-1]]
+    rows = [
+        tuple(line.replace("†", "").split()[:2]) for line in lines[:-1] if not line.startswith(" ")
+    ]
     assert rows == [(kind, name) for kind in KINDS for name in registry.names(kind)]
     assert max(map(len, lines)) <= columns
+    words = " ".join(" ".join(lines).split())
+    assert all(
+        purpose(registry.find(kind, name)) in words  # type: ignore[arg-type]
+        for kind, name in rows
+    )
 
 
 def test_list_marks_oracles_and_names_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "list", "--kind", "eviction"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert all(line.startswith("eviction") for line in lines[:-1])
+    assert all(line.startswith(("eviction ", " " * 12)) for line in lines[:-1])
     assert lines[-1] == "† oracle: it is told what no real system knows"
-    (belady,) = (line for line in lines if " belady" in line)
-    assert "belady†" in belady
-    assert purpose(Lru).startswith("Least recently used leaf first.")
-    assert source(Dlpm) == "arXiv 2501.14312"
+    assert any(line.split() == ["eviction", "belady†", "Belady", "1966"] for line in lines)
+
+
+def test_the_purpose_is_the_first_sentence() -> None:
+    class Listing:
+        """Nobody's rule, v0.5 of it (et al. too): the least of
+
+        a, b.
+        """
+
+    assert purpose(Lru) == "Least recently used leaf first."
+    assert purpose(Listing) == "Nobody's rule, v0.5 of it (et al. too)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "cited"),
+    [
+        ("scheduling", "dlpm", "arXiv 2501.14312"),
+        ("scheduling", "sjf", "inference-sim"),
+        ("scheduling", "srpt", "Schrage 1968"),
+        # A variant of srpt by its docstring, which is all that is said of its source.
+        ("scheduling", "srpt_oracle", "Schrage 1968"),
+        ("scheduling", "locality_fair", "-"),
+        ("eviction", "slru", "SGLang, Karedla et al. 1994"),
+        ("eviction", "gdsf", "libCacheSim, Cherkasova 1998"),
+        ("routing", "power_of_two", "IEEE TPDS, SGLang"),
+        ("routing", "precise_prefix", "llm-d"),
+        ("routing", "round_robin", "-"),
+    ],
+)
+def test_sources_are_what_the_docstrings_cite(kind: registry.Kind, name: str, cited: str) -> None:
+    assert source(registry.find(kind, name)) == cited
 
 
 def test_a_class_of_another_package_is_listed_under_it() -> None:
@@ -97,6 +140,11 @@ def test_a_new_package_s_own_test_passes(kind: registry.Kind, tmp_path: Path) ->
         ("class", "name='class': lower-case letters"),
         ("../up", "name='../up': lower-case letters"),
         ("fcfs", "name='fcfs': there is a scheduling policy of this name"),
+        ("none", "name='none': its class's name, None, is taken"),
+        ("true", "name='true': its class's name, True, is taken"),
+        ("value_error", "name='value_error': its class's name, ValueError, is taken"),
+        ("node_view", "name='node_view': its class's name, NodeView, is taken"),
+        ("scheduling_policy", "its class's name, SchedulingPolicy, is taken"),
         ("json", "name='json': there is a module of this name"),
     ],
 )
@@ -106,6 +154,17 @@ def test_new_refuses_a_name_that_is_none(
     assert main(["policy", "new", name, "--into", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_new_fills_in_a_folder_s_own_words_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parent = tmp_path / "my NAME of CLASS"
+    parent.mkdir()
+    assert main(["policy", "new", "fresh_policy", "--into", str(parent)]) == 0
+    assert f"cd '{parent}/fresh_policy' && " in capsys.readouterr().out
+    readme = (parent / "fresh_policy" / "README.md").read_text()
+    assert f"--config-dir '{parent.resolve()}/fresh_policy'/conf -m" in readme
 
 
 def test_new_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,9 +224,15 @@ def test_check_of_a_broken_policy_ends_with_status_1(
     [
         (["nobody"], "unknown policy 'nobody': one of fcfs"),
         (["no_module:Policy"], "no_module:Policy: No module named 'no_module'"),
+        ([":Policy"], "':Policy': package.module:Class is needed"),
+        ([f"{__name__}:Demanding"], "Demanding: stride: a value is needed"),
+        ([f"{__name__}.Demanding", "--param", "stride=0"], "Demanding: stride=0 is too small"),
+        ([f"{__name__}:Demanding", "--param", "stride=1"], "Demanding: KeyError: 1"),
+        ([f"{__name__}:Demanding", "--param", "stride=2"], "Demanding: SystemExit: 2"),
         (["lpm", "--param", "speed=3"], "Lpm: no parameter 'speed'; it takes on_misfit"),
         (["lpm", "--param", "speed"], "param='speed': NAME=VALUE is needed"),
         (["lpm", "--param", "dedupe_check=x"], "dedupe_check='x': int is needed"),
+        (["vtc", "--param", "rule=foo"], "Vtc: rule='foo': paper or artifact is needed"),
         (["lpm", "--kind", "routing"], "unknown routing policy 'lpm'"),
         (["priority"], "'priority' is a policy of several kinds: scheduling, eviction"),
         (["fcfs", "--horizon", "-1"], "horizon=-1: at least 0 is needed"),

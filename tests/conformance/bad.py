@@ -36,6 +36,13 @@ class Crashes(InOrder):
         return super().candidates(view)
 
 
+class Exits(InOrder):
+    """Ends the process, as if all were well."""
+
+    def candidates(self, view: SchedulerView) -> Proposals:
+        raise SystemExit(0)
+
+
 class Holds(InOrder):
     """Leaves the replica idle though somebody waits."""
 
@@ -115,6 +122,39 @@ class Shortest(SchedulingPolicy):
                 return
 
 
+class Lifo(SchedulingPolicy):
+    """Last come, first served."""
+
+    def candidates(self, view: SchedulerView) -> Proposals:
+        for sequence in sorted(view.waiting, key=lambda s: -s.index):
+            if not (yield sequence):
+                return
+
+
+class NewestClient(SchedulingPolicy):
+    """Serves the client that came last first, in the order of arrival."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, int] = {}
+
+    def on_arrival(self, sequence: SequenceView) -> None:
+        self._first.setdefault(sequence.client, sequence.index)
+
+    def candidates(self, view: SchedulerView) -> Proposals:
+        for sequence in sorted(view.waiting, key=lambda s: (-self._first[s.client], s.index)):
+            if not (yield sequence):
+                return
+
+
+class LongestOutput(SchedulingPolicy):
+    """Serves the largest output limit first."""
+
+    def candidates(self, view: SchedulerView) -> Proposals:
+        for sequence in sorted(view.waiting, key=lambda s: (-s.max_new_tokens, s.index)):
+            if not (yield sequence):
+                return
+
+
 class Declared(Shortest):
     """Says so."""
 
@@ -183,6 +223,7 @@ class Rolls(RoutingPolicy):
 
 BROKEN: tuple[tuple[type[Any], str, str], ...] = (
     (Crashes, "survives", "ZeroDivisionError"),
+    (Exits, "survives", "SystemExit: 0"),
     (Holds, "survives", "proposes nothing that runs, though the replica is idle"),
     (Writes, "survives", "views are read-only: priority cannot be set"),
     (Writes, "read_only", "views are read-only: priority cannot be set"),
@@ -193,6 +234,9 @@ BROKEN: tuple[tuple[type[Any], str, str], ...] = (
     (Spells, "ignores_names", "decision"),
     (Watches, "quiet_steps", "where passes after mere decoding are not skipped"),
     (Shortest, "starvation", "request 8 is passed by 152 of the 161 requests"),
+    (Lifo, "starvation", "old among new: request 0 is passed by 152 of the 161 requests"),
+    (NewestClient, "starvation", "old among new: request 0 is passed by"),
+    (LongestOutput, "starvation", "a short output: request 8 is passed by 152 of the 161 requests"),
     (Quadratic, "growth", "64 waiting requests"),
     (Churns, "survives", "Livelock"),
     (NamesRoots, "survives", "is no evictable leaf"),

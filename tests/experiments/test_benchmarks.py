@@ -82,7 +82,7 @@ def test_the_list_names_every_benchmark_and_all_its_bars(
     assert main([]) == 0
     printed = capsys.readouterr().out
     names = ["exact", "cache", "simulator", "trace", "scheduling", "fairness", "eviction"]
-    names += ["routing", "cluster", "engine", "overhead"]
+    names += ["routing", "cluster", "engine", "overhead", "fidelity"]
     assert [b.name for b in BENCHMARKS] == names
     for benchmark in BENCHMARKS:
         assert benchmark.bars

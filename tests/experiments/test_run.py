@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from copy import deepcopy
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,6 +14,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 
 from testbed import load
+from testbed.policies import registry
 
 from .conftest import Command
 
@@ -27,7 +29,7 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "foreign_policies.py").write_text(
         dedent("""
-        from testbed.policies import SchedulingPolicy
+        from testbed.policies import EvictionPolicy, SchedulingPolicy
 
         class Newest(SchedulingPolicy):
             '''Last come, first served.'''
@@ -51,6 +53,18 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             def candidates(self, view):
                 raise KeyError("a defect")
                 yield
+
+        class Lru(EvictionPolicy):
+            def priority(self, node, now):
+                return node.last_access
+
+        class Raising(Newest):
+            def __init__(self, error: str = "KeyError") -> None:
+                raise {"KeyError": KeyError, "SystemExit": SystemExit}[error](0)
+
+        class Outer:
+            class Inner(Newest):
+                pass
         """)
     )
     monkeypatch.syspath_prepend(str(folder))
@@ -167,7 +181,11 @@ def test_a_sweep_is_compared_by_what_differs(command: Command, tmp_path: Path) -
         (["scheduler=dlpm", "scheduler.quantum=0"], "quantum=0"),
         (["scheduler._target_=nowhere.Policy"], "No module named 'nowhere'"),
         (["scheduler._target_=Policy"], "package.module.Class is needed"),
-        (["scheduler._target_=foreign_policies.Newest", "scheduler.stride=0"], "stride=0"),
+        (["scheduler._target_=foreign_policies.Newest", "scheduler.stride=0"], "Newest: stride=0"),
+        (["scheduler=.."], "'..': package.module:Class is needed"),
+        (["scheduler=foreign_policies."], "'foreign_policies.': package.module:Class is needed"),
+        (["scheduler=:Newest"], "':Newest': package.module:Class is needed"),
+        (["eviction=foreign_policies.Lru", "cache.kind=block_hash"], "only lru goes with"),
         (["scheduler._target_=foreign_policies.Newest", "scheduler.strid=1"], "has stride"),
         (["scheduler._target_=foreign_policies.Repeating"], "Repeating"),
         (["eviction._target_=foreign_policies.Newest"], "is no concrete EvictionPolicy"),
@@ -223,6 +241,56 @@ def test_a_foreign_policy_becomes_an_option_by_its_entry_point(
     assert done.status == 0, done.err
     assert set(load(tmp_path / "out").summary["scheduler"]) == {"newest", "lpm"}
     assert "stride=0" in command("scheduler=newest", "scheduler.stride=0").err
+
+
+@pytest.mark.parametrize("error", ["KeyError", "SystemExit"])
+def test_a_defect_while_a_policy_is_made_is_a_failure_with_its_traceback(
+    command: Command, foreign: Path, error: str
+) -> None:
+    done = command("scheduler=foreign_policies.Raising", f"scheduler.error={error}")
+    assert done.status == 1
+    assert "in __init__" in done.err and f"{error}: 0" in done.err
+
+
+def test_a_module_that_exits_is_a_mistake(command: Command, foreign: Path) -> None:
+    (foreign / "exiting.py").write_text("raise SystemExit(0)\n")
+    done = command("scheduler=exiting.Policy")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "error: exiting.Policy: SystemExit: 0 (exiting.py, line 1)\n"
+
+
+def test_a_nested_class_s_run_is_of_another_config_once_its_file_changes(
+    command: Command, foreign: Path, tmp_path: Path
+) -> None:
+    choice = "scheduler=foreign_policies:Outer.Inner"
+    assert command(choice).status == 0
+    assert "complete, skipped" in command(choice).err
+    (folder,) = folders(tmp_path / "out")
+    before = yaml.safe_load((folder / "config.yaml").read_text())
+    assert before["scheduler"]["_target_"] == "foreign_policies.Outer.Inner"
+    assert list(before["inputs"]) == ["scheduler"]
+    with (foreign / "foreign_policies.py").open("a") as source:
+        source.write("# edited\n")
+    assert "another config" in command(choice).err
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_broken_plug_in_is_an_error_only_where_it_is_chosen(
+    command: Command, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    name = f"absent_{installed}".lower()
+    if installed:
+        point = EntryPoint(name, f"{name}:Policy", registry.ENTRY_POINT_GROUP)
+        monkeypatch.setattr(registry, "entry_points", lambda group: (point,))
+        label = f"policy {name} of entry point {name}:Policy"
+    else:
+        monkeypatch.setenv(registry.MODULES_VARIABLE, name)
+        label = f"TESTBED_POLICIES={name}"
+    reason = f"{label}: No module named '{name}'"
+    chosen = command(f"scheduler={name}")
+    assert (chosen.status, chosen.err) == (2, f"error: {reason}\n")
+    other = command("scheduler=lpm")
+    assert (other.status, other.err) == (0, f"warning: {reason}; left out\n")
 
 
 def test_a_failed_job_lets_the_others_run(command: Command, foreign: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from textwrap import dedent
+from typing import Literal, Optional
 
 import pytest
 
@@ -88,8 +89,9 @@ def test_two_classes_of_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv(registry.MODULES_VARIABLE, HERE)
     point = EntryPoint("backwards", f"{HERE}:Unmarked", registry.ENTRY_POINT_GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda group: (point,))
+    assert "backwards" not in registry.names("scheduling")
     with pytest.raises(ValueError, match=f"two policies are called 'backwards': {HERE}:Unmarked"):
-        registry.names("scheduling")
+        registry.find("scheduling", "backwards")
 
 
 @pytest.mark.parametrize("name", ["Backwards", "last-come", "", "1st", "a b"])
@@ -108,10 +110,15 @@ def test_only_policies_can_be_registered() -> None:
         register("number")(int)  # type: ignore[type-var]
 
 
-def test_a_listed_module_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(registry.MODULES_VARIABLE, "no_such_module")
-    with pytest.raises(ValueError, match="no_such_module: No module named"):
-        registry.names("routing")
+def test_a_broken_listed_module_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(registry.MODULES_VARIABLE, f"no_such_module,{HERE}")
+    assert registry.names("routing") == tuple(registry.BUILT_IN["routing"])
+    assert "backwards" in registry.names("scheduling")
+    assert capsys.readouterr().err == (
+        "warning: TESTBED_POLICIES=no_such_module: No module named 'no_such_module'; left out\n"
+    )
 
 
 @pytest.mark.usefixtures("listed")
@@ -123,6 +130,50 @@ def test_scalar_parameters_must_have_their_declared_types() -> None:
             registry.create("scheduling", "backwards", **wrong)
     with pytest.raises(ValueError, match="share='much': float is needed"):
         registry.create("scheduling", "backwards", share="much")
+
+
+class Choosy(Backwards):
+    """Its parameters are choices, and may be absent."""
+
+    def __init__(
+        self,
+        mode: Literal["fast", "slow"] = "fast",
+        level: Literal[1, 2] | None = None,
+        limit: int | None = None,
+        share: Optional[float] = None,  # noqa: UP045
+        table: dict[str, int] | None = None,
+    ) -> None:
+        self.chosen = (mode, level, limit, share, table)
+
+
+def test_choices_and_what_may_be_absent() -> None:
+    path = f"{HERE}:Choosy"
+    accepted = {"mode": "slow", "level": 2, "limit": 3, "share": 1, "table": {"a": 1}}
+    assert registry.create("scheduling", path, **accepted).chosen == tuple(accepted.values())
+    absent = dict.fromkeys(("level", "limit", "share", "table"))
+    assert registry.create("scheduling", path, **absent).chosen == ("fast", None, None, None, None)
+    for wrong, needed in (
+        ({"mode": "foo"}, "mode='foo': fast or slow"),
+        ({"mode": None}, "mode=None: fast or slow"),
+        ({"level": 3}, "level=3: 1, 2 or null"),
+        ({"level": True}, "level=True: 1, 2 or null"),
+        ({"limit": "many"}, "limit='many': int or null"),
+        ({"limit": 1.5}, "limit=1.5: int or null"),
+        ({"share": "None"}, "share='None': float or null"),
+    ):
+        with pytest.raises(ValueError, match=f"{needed} is needed"):
+            registry.create("scheduling", path, **wrong)
+
+
+def test_a_folder_that_hides_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What `testbed policy new` writes, seen from the folder above.
+    (tmp_path / "hidden_policy" / "src").mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    message = "a folder of this name hides it; run inside hidden_policy/src or pip install it"
+    with pytest.raises(ValueError, match=f"hidden_policy:HiddenPolicy: {message}"):
+        registry.find("scheduling", "hidden_policy:HiddenPolicy")
+    monkeypatch.setenv(registry.MODULES_VARIABLE, "hidden_policy")
+    assert message in registry.broken()["hidden_policy"]
 
 
 def test_an_unknown_name_of_any_kind() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,31 @@ class Impatient(Fcfs):
 
 class Unfinished(SchedulingPolicy):
     """Lacks candidates()."""
+
+
+class Misfit(Fcfs):
+    """A default of another type than declared."""
+
+    def __init__(self, stride: int = "far") -> None:  # type: ignore[assignment]
+        super().__init__()
+
+
+class Unknown(Fcfs):
+    """An annotation that names nothing."""
+
+    def __init__(self, stride: Nothing = 1) -> None:  # type: ignore[name-defined]  # noqa: F821
+        super().__init__()
+
+
+class Demanding(Fcfs):
+    """A parameter without a default."""
+
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+
+
+def function() -> None:
+    """No class."""
 
 
 NOT_A_POLICY = 7
@@ -84,7 +111,13 @@ def test_an_unknown_parameter_lists_the_known_ones() -> None:
         registry.eviction("lru", size=3)
 
 
+def test_a_parameter_without_a_default_is_needed() -> None:
+    with pytest.raises(ValueError, match="Demanding: stride: a value is needed"):
+        registry.scheduling(f"{HERE}:Demanding")
+
+
 def test_a_class_by_its_path() -> None:
+    assert registry.find("scheduling", f"{HERE}.Impatient") is Impatient
     policy = registry.scheduling(f"{HERE}:Impatient", patience=9)
     assert isinstance(policy, Impatient) and policy.patience == 9
     assert isinstance(registry.eviction("tests.core.building:Mru"), Mru)
@@ -98,7 +131,11 @@ def test_a_class_by_its_path() -> None:
         (f"{HERE}:NOT_A_POLICY", "7 is no concrete SchedulingPolicy"),
         (f"{HERE}:Unfinished", "is no concrete SchedulingPolicy"),
         ("tests.core.building:Mru", "is no concrete SchedulingPolicy"),
-        (f"{HERE}:", "no concrete SchedulingPolicy|has no attribute"),
+        (f"{HERE}:", "package.module:Class is needed"),
+        (":Class", "':Class': package.module:Class is needed"),
+        ("..", "'..': package.module:Class is needed"),
+        (f"{HERE}:Misfit", "Misfit: default stride='far': int is needed"),
+        (f"{HERE}:Unknown", "signature of Unknown: NameError: name 'Nothing' is not defined"),
     ],
 )
 def test_a_path_must_lead_to_a_policy_of_the_kind(path: str, message: str) -> None:
@@ -120,3 +157,45 @@ def test_an_entry_point_adds_a_policy_without_an_edit() -> None:
 def test_an_entry_point_of_another_kind_is_no_answer() -> None:
     with pytest.raises(ValueError, match=r"impatient: .* is no concrete RoutingPolicy"):
         registry.routing("impatient")
+
+
+@pytest.mark.parametrize(
+    ("value", "source", "reason"),
+    [
+        ("broken_a:Policy", "import no_such_dependency", "No module named 'no_such_dependency'"),
+        ("broken_b:Policy", "class :", "SyntaxError: invalid syntax (broken_b.py, line 1)"),
+        ("broken_c:Policy", "\nundefined", "'undefined' is not defined (broken_c.py, line 2)"),
+        ("broken_d:Policy", "raise SystemExit", "SystemExit (broken_d.py, line 1)"),
+        ("broken_e", "import no_such_dependency", "No module named 'no_such_dependency'"),
+        (f"{HERE}:function", "", "is no class of scheduling, eviction or routing policies"),
+        (f"{HERE}:NOT_A_POLICY", "", "7 is no class of scheduling, eviction or routing"),
+        (f"{HERE}:Unfinished", "", "Unfinished is abstract, it lacks candidates"),
+        (f"{HERE}:Misfit", "", "default stride='far': int is needed"),
+        (f"{HERE}:Unknown", "", "NameError: name 'Nothing' is not defined"),
+    ],
+)
+def test_a_broken_entry_point_is_left_out(
+    value: str,
+    source: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / f"{value.partition(':')[0]}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    points = [
+        EntryPoint(name, path, registry.ENTRY_POINT_GROUP)
+        for name, path in (("broken", value), ("impatient", f"{HERE}:Impatient"))
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    for _ in range(2):
+        assert registry.names("scheduling") == (*registry.BUILT_IN["scheduling"], "impatient")
+        assert registry.names("eviction") == tuple(registry.BUILT_IN["eviction"])
+    warning = capsys.readouterr().err
+    assert warning.startswith(f"warning: policy broken of entry point {value}: ")
+    assert reason in warning and warning.count("\n") == 1
+    assert registry.find("scheduling", "impatient") is Impatient
+    for ask in (registry.kinds, lambda name: registry.find("scheduling", name)):
+        with pytest.raises(ValueError, match=re.escape(reason)):
+            ask("broken")
