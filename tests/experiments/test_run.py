@@ -68,6 +68,8 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """)
     )
     monkeypatch.syspath_prepend(str(folder))
+    # The module of the test before is of another file.
+    sys.modules.pop("foreign_policies", None)
     # What one test makes an option must not be one in the next. Hydra's own options are there from
     # the first look at its plug-ins on, and must stay.
     Plugins.instance()
