@@ -24,13 +24,24 @@ def lifetime_pages(sequence: Sequence, page_size: int) -> int:
 
 
 def choose_victim(running: Collection[Sequence], rule: str) -> Sequence:
-    """Who is preempted: the one admitted last, or the one that has generated least.
+    """Who is preempted: the one admitted last, or the one that has generated least, of all or of
+    the lowest or highest priority.
 
-    running: in admission order. Of the latter the one with the longest prompt goes, as in SGLang.
+    running: in admission order. Of those that have generated least the one with the longest prompt
+    goes, as in SGLang.
     """
     if rule == "last_admitted":
         return list(running)[-1]
-    return min(running, key=lambda s: (s.num_generated_tokens, -s.num_prompt_tokens, -s.index))
+    sign = {"lowest_priority": 1, "highest_priority": -1}.get(rule, 0)
+    return min(
+        running,
+        key=lambda s: (
+            sign * s.request.priority,
+            s.num_generated_tokens,
+            -s.num_prompt_tokens,
+            -s.index,
+        ),
+    )
 
 
 class Reserve(ABC):

@@ -52,7 +52,8 @@ class SchedulerConfig:
     decaying `ratio` of it (SGLang's new_token_ratio), or the worst future `peak` (LightLLM's
     formula, as in the VTC artifact). With `ratio`, reserve_newcomer says whether a newcomer must
     find room for its own output too (SGLang) or for its prompt alone (vLLM). victim: who is
-    preempted when decoding runs out of memory.
+    preempted when decoding runs out of memory: the one admitted last, or who has generated least,
+    of all or of the lowest (or highest) Request.priority.
     min_computed_tokens: tokens of a fully cached prompt that are computed again for their logits;
     0 models a system that keeps them (exact serial theory), simulation only.
     """
@@ -66,7 +67,9 @@ class SchedulerConfig:
     reserve_ratio_floor: float = 0.098
     reserve_decay_steps: int = 600
     reserve_newcomer: bool = True
-    victim: Literal["last_admitted", "fewest_generated"] = "last_admitted"
+    victim: Literal["last_admitted", "fewest_generated", "lowest_priority", "highest_priority"] = (
+        "last_admitted"
+    )
     min_computed_tokens: int = 1
 
     def __post_init__(self) -> None:
@@ -75,7 +78,11 @@ class SchedulerConfig:
         _at_least(self, "max_prefill_tokens", 1)
         _one_of(self, "batching", ("mixed", "prefill_first"))
         _one_of(self, "reserve", ("full", "ratio", "peak"))
-        _one_of(self, "victim", ("last_admitted", "fewest_generated"))
+        _one_of(
+            self,
+            "victim",
+            ("last_admitted", "fewest_generated", "lowest_priority", "highest_priority"),
+        )
         _one_of(self, "min_computed_tokens", (0, 1))
         _at_least(self, "reserve_decay_steps", 1)
         if not 0 <= self.reserve_ratio_floor <= self.reserve_ratio <= 1:

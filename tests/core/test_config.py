@@ -36,7 +36,7 @@ def test_cache_switches(fields: dict[str, Any], message: str) -> None:
         ({"max_prefill_tokens": 0}, "max_prefill_tokens=0: at least 1 is needed"),
         ({"batching": "x"}, "batching='x': one of mixed, prefill_first is needed"),
         ({"reserve": "x"}, "reserve='x': one of full, ratio, peak is needed"),
-        ({"victim": "x"}, "victim='x': one of last_admitted, fewest_generated is needed"),
+        ({"victim": "x"}, "victim='x': one of last_admitted, fewest_generated, lowest_priority, "),
         ({"min_computed_tokens": 2}, "min_computed_tokens=2: one of 0, 1 is needed"),
         ({"reserve_decay_steps": 0}, "reserve_decay_steps=0: at least 1 is needed"),
         ({"reserve_ratio": 1.5}, "reserve_ratio=1.5: 0 <= reserve_ratio_floor <="),

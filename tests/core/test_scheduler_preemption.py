@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from testbed.core.admission import choose_victim
 from testbed.core.request import Sequence, State
+from tests.core.building import make_request
 from tests.core.stepping import GREEDY, Step, Stepper
 
 
@@ -96,6 +100,37 @@ def test_of_the_fewest_generated_the_longest_prompt_goes() -> None:  # row 117
     assert preempted(stepper) == [(1, 5)]
     stepper.run()
     assert [longer.state, shorter.state] == [State.FINISHED, State.FINISHED]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("lowest_priority", [1, 5, 10]), ("highest_priority", [10, 5, 1])],
+)
+def test_the_least_urgent_goes_first(rule: str, expected: list[int]) -> None:  # row 117
+    running = [
+        Sequence(make_request(n, range(10), 9, priority=p), n) for n, p in enumerate((10, 1, 5))
+    ]
+    order = []
+    while running:
+        victim = choose_victim(running, rule)
+        running.remove(victim)
+        order.append(victim.request.priority)
+    assert order == expected
+
+
+def test_of_equal_priority_the_fewest_generated_and_longest_goes() -> None:  # row 117
+    shapes = ((10, 10), (1, 10), (1, 50))
+    running = []
+    for n, (generated, prompt) in enumerate(shapes):
+        sequence = Sequence(make_request(n, range(prompt), 20), n)
+        sequence.num_joined_generated = generated
+        running.append(sequence)
+    order = []
+    while running:
+        victim = choose_victim(running, "lowest_priority")
+        running.remove(victim)
+        order.append(victim.index)
+    assert order == [2, 1, 0]
 
 
 def test_full_reserve_never_preempts() -> None:

@@ -55,6 +55,13 @@ def test_it_stays_lpm_however_long_the_queue() -> None:  # row 89, defect 17
     assert order_of(lpm(), prompts, [[1, 2, 3]]).split()[:3] == ["300", "0", "1"]
 
 
+@pytest.mark.parametrize(("waiting", "first"), [(10, 9), (128, 127), (129, 0)])
+def test_sglang_goes_by_arrival_above_128(waiting: int, first: int) -> None:  # row 89
+    prompts = [[7000 + n] for n in range(waiting - 1)] + [[1, 2, 3, 4]]
+    policy = Lpm("skip", fcfs_above=128)
+    assert order_of(policy, prompts, [[1, 2, 3]]).split()[0] == str(first)
+
+
 def test_a_match_counts_in_whole_pages() -> None:
     prompts = [[*range(7), 99], [*range(8), 99], [*range(4), 99]]
     # 4, 8 and 4 tokens: what is matched beyond a page does not count.

@@ -78,6 +78,32 @@ def test_every_proposal_is_at_the_highest_level(
     world.run(policy=lambda: Levels(first, aging, on_misfit))
 
 
+def victims(first: Any, lifetimes: list[int], tokens: int, priority: int) -> list[int]:
+    """Who of the running sequences, of priority 0, 1, 2 ..., makes room for the newcomer."""
+    policy = PreemptivePriority(first, threshold=0.0, on_misfit="skip")
+    stepper = Stepper(num_pages=sum(lifetimes), policy=policy, kind="none")
+    for level, lifetime in enumerate(lifetimes):
+        stepper.add([level], output=lifetime, priority=level)
+    stepper.step()
+    stepper.add([999], output=tokens, priority=priority)
+    stepper.step()
+    stepper.step()
+    return [id for id, s in stepper.sequences.items() if s.num_preemptions]
+
+
+def test_the_least_urgent_makes_room_for_the_newcomer() -> None:  # rows 107, 110
+    assert victims("highest", [50, 75, 100], 50, priority=1) == [0]
+    assert victims("lowest", [50, 75, 100], 50, priority=1) == [2]
+    five = [50, 75, 100, 125, 125]
+    assert victims("lowest", five, 75, priority=0) == [4]
+    assert victims("lowest", five, 200, priority=0) == [3, 4]
+
+
+def test_nobody_leaves_for_who_is_not_more_urgent_or_cannot_fit_then() -> None:  # row 108
+    assert victims("highest", [50, 75, 100], 50, priority=0) == []
+    assert victims("highest", [50, 75, 100], 111, priority=1) == []
+
+
 def running(stepper: Stepper) -> list[int]:
     return sorted(sequence.request.id for sequence in stepper.scheduler.running)
 

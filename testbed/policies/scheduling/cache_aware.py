@@ -13,8 +13,10 @@ from testbed.policies.scheduling.ranked import Attentive, MatchRankedPolicy
 class Lpm(DeduplicatingPolicy):
     """Longest prefix match first, ties by arrival (SGLang's `lpm`, arXiv 2312.07104 Algorithm 1).
 
-    Unlike SGLang 0.5.23 it stays LPM above 128 waiting requests: matches are kept current from tree
-    events, so a pass costs what changed since the last one.
+    Matches are kept current from tree events, so a pass costs what changed since the last one.
+
+    fcfs_above: with more waiting sequences than this a pass goes by arrival (SGLang 0.5.23: 128,
+    as matching costs it more); 0, the default, stays LPM.
 
     aging: tokens that a waiting sequence's match grows by with each step since it arrived. As all
     grow alike, a cold request is passed by those only that arrive within (longest match) / aging
@@ -29,14 +31,29 @@ class Lpm(DeduplicatingPolicy):
         dedupe_check: int = -1,
         dedupe_share: int = 32,
         aging: float = 0.0,
+        fcfs_above: int = 0,
     ) -> None:
         super().__init__(on_misfit, dedupe_check, dedupe_share)
+        if fcfs_above < 0:
+            raise ValueError(f"fcfs_above={fcfs_above}: at least 0 is needed")
+        self._fcfs_above = fcfs_above
         if not (isfinite(aging) and aging >= 0):
             raise ValueError(f"aging={aging}: a finite number of at least 0 is needed")
         if not aging or dedupe_check >= 0:
             self.may_starve = True
         self._aging = aging
         self._head_starts: dict[int, float] = {}
+
+    def candidates(self, view: SchedulerView) -> Attentive:
+        """Longest match first."""
+        if 0 < self._fcfs_above < len(view.waiting):
+            return self._by_arrival(view)
+        return super().candidates(view)
+
+    def _by_arrival(self, view: SchedulerView) -> Attentive:
+        for sequence in view.waiting:
+            if not (yield sequence) and self._stop:
+                return
 
     def first_rank(self, sequence: SequenceView) -> tuple[float]:
         """Minus the match at step 0 that would have grown to today's."""
