@@ -156,3 +156,5 @@ def test_configs_that_no_model_can_run_are_refused(models: Models) -> None:
         run_loop(executor, [], cache=CacheConfig(num_pages=10, page_size=8))
     with pytest.raises(ValueError, match="min_computed_tokens=0"):
         run_loop(ScriptedExecutor(), [], scheduler=SchedulerConfig(min_computed_tokens=0))
+    with pytest.raises(ValueError, match="eviction=Belady: only a simulation knows the future"):
+        run_loop(ScriptedExecutor(), [], eviction=registry.eviction("belady"))
