@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import numpy as np
 import simpy
 
 from testbed.core.config import CacheConfig, SchedulerConfig
@@ -16,7 +15,7 @@ from testbed.core.cost import CostModel
 from testbed.core.decisions import DecisionLog
 from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
 from testbed.core.recorder import Recorder
-from testbed.core.records import REQUEST_COLUMNS, Columns, RunRecord, columns_of
+from testbed.core.records import REQUEST_COLUMNS, RunRecord, columns_of, joined
 from testbed.core.request import Request, Sequence
 from testbed.core.scheduler import Scheduler
 from testbed.core.views import RequestView
@@ -151,17 +150,11 @@ def _record(
     decisions = [log.columns() for log in logs if log is not None]
     return RunRecord(
         requests=columns_of([r for rec in recorders for r in rec.requests()], REQUEST_COLUMNS),
-        steps=_joined(steps),
-        decisions=_joined(decisions) if decisions else None,
+        steps=joined(steps),
+        decisions=joined(decisions) if decisions else None,
         counters={
             "num_pages": cache.num_pages,
             "page_size": cache.page_size,
             "replicas": len(recorders),
         },
     )
-
-
-def _joined(parts: list[Columns]) -> Columns:
-    if len(parts) == 1:
-        return parts[0]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
