@@ -171,9 +171,11 @@ README = """# NAME
 
 The class `CLASS` in `src/NAME.py` is a policy (KIND) for [radix-testbed]. Write yours in its place.
 
-    python -m pytest                           # its test runs the conformance kit
+With the testbed's environment active (in a checkout, `source .venv/bin/activate`):
+
     pip install --editable . --no-deps         # makes NAME an option by name
-    testbed policy check NAME                  # what the kit finds, and what did not run and why
+    testbed policy check NAME                  # what the conformance kit finds
+    python -m pytest                           # the same as a test; pytest must be there
 
 From a checkout of the testbed:
 

@@ -120,9 +120,12 @@ def _new(options: argparse.Namespace) -> int:
     from testbed.commands.new_policy import write_package
 
     folder = write_package(options.name, options.kind, options.into)
+    # The testbed is where this Python finds it, and perhaps nowhere else.
+    python = quote(sys.executable)
     print(
         f"{folder}: a policy for {options.kind}, its test, a config, and a README on how to go on\n"
-        f"next: cd {quote(str(folder))} && python -m pytest && pip install --editable . --no-deps"
+        f"next: cd {quote(str(folder))} && {python} -m pip install --editable . --no-deps "
+        f"&& {python} -m testbed policy check {folder.name}"
     )
     return 0
 

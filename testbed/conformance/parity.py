@@ -25,7 +25,10 @@ def why_not(subject: Subject) -> str | None:
         return "an oracle runs in the simulator alone"
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
     if missing:
-        return f"{' and '.join(missing)} not installed: pip install 'radix-testbed[engine]'"
+        return (
+            f"{' and '.join(missing)} not installed here: pip install 'radix-testbed[engine]', "
+            "or in a checkout .venv-engine/bin/testbed, once make test-engine has made it"
+        )
     return None
 
 
