@@ -55,7 +55,7 @@ class _Ledger:
         self.squares += end * end - start * start
 
 
-class _Counters(SchedulingPolicy):
+class ServiceCounters(SchedulingPolicy):
     """The client with the smallest (counter, name) goes next; see Vtc."""
 
     def __init__(
@@ -108,7 +108,7 @@ class _Counters(SchedulingPolicy):
 
     def candidates(self, view: SchedulerView) -> Proposals:
         """The oldest sequence of the client with the smallest (counter, name)."""
-        while (client := self._least_served()) is not None:
+        while (client := self.least_served()) is not None:
             if not (yield next(iter(self._clients[client].queue.values()))):
                 return
 
@@ -170,14 +170,15 @@ class _Counters(SchedulingPolicy):
         """What a client that had nothing queued is lifted to; None if it is not."""
         if self._rule is None:
             return None
-        least = self._least_served()
+        least = self.least_served()
         if least is not None:
             return self.counter(least)
         if self._rule == "paper" and self._left_last is not None:
             return self.counter(self._left_last)
         return None
 
-    def _least_served(self) -> str | None:
+    def least_served(self) -> str | None:
+        """The queued client with the smallest (counter, name)."""
         while (least := self._ranking.first()) is not None:
             client = least.item
             if not self._clients[client].queue:
@@ -194,7 +195,7 @@ class _Counters(SchedulingPolicy):
             self._ranking.place(client, (self.counter(client), client))
 
 
-class Vtc(_Counters):
+class Vtc(ServiceCounters):
     """Virtual Token Counter (OSDI'24): the client with the least weighted service goes next.
 
     Counters rise by prompt_weight * prompt / weight at first admission and by output_weight /
@@ -238,7 +239,7 @@ class Vtc(_Counters):
         )
 
 
-class VtcOracle(_Counters):
+class VtcOracle(ServiceCounters):
     """Vtc that is told true output lengths, blurred by up to `error`: the VTC artifact's
     `vtc_oracle` with 0, its `predict_range` of 0.5 with 0.5."""
 
@@ -255,7 +256,7 @@ class VtcOracle(_Counters):
         super().__init__(prompt_weight, output_weight, 0.0, 0.0, 0.0, rule, Oracle(error, seed))
 
 
-class Lcf(_Counters):
+class Lcf(ServiceCounters):
     """Least counter first: Vtc without the lift (the VTC artifact's baseline `lcf`).
 
     Credit from idle times is kept for ever, so a client that was away, or is new, shuts the others
