@@ -108,13 +108,13 @@ class Scheduler:
     def _enqueue(self, sequence: Sequence) -> None:
         self.settled = False
         self.cache.track(sequence)
+        delays = self._num_delays.pop(sequence.index, 0) + 1
         verdict = self.policy.on_arrival(sequence.view)
         if verdict is None:
             sequence.state = State.WAITING
             self.waiting.append(sequence)
             return
         self.cache.untrack(sequence)
-        delays = self._num_delays.get(sequence.index, 0) + 1
         check_verdict(verdict, sequence, self.now, delays, self._name)
         if isinstance(verdict, Refuse):
             self._refuse(sequence, verdict.reason)
