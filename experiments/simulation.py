@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.cost import CostModel
 from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
 from testbed.core.records import RunRecord
 from testbed.sim.latency import LatencyModel
+from testbed.sim.sight import check_staleness
 from testbed.sim.world import simulate
 from testbed.workloads import Workload
 
@@ -42,8 +42,7 @@ class Simulation:
         """Raise ValueError for what a run would refuse: policies' parameters, sizes that clash."""
         if self.replicas < 1:
             raise ValueError(f"replicas={self.replicas}: at least 1 is needed")
-        if not 0 <= self.staleness < inf:
-            raise ValueError(f"staleness={self.staleness}: seconds from 0 on are needed")
+        check_staleness(self.staleness)
         self.policy(), self.eviction(), self.routing()
         self.scheduler.check_page_size(self.cache.page_size)
 

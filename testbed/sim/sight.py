@@ -18,6 +18,14 @@ MIN_STALENESS = 1e-6
 """Seconds; far below any step's, and multiples of it are told apart for 285 years."""
 
 
+def check_staleness(staleness: float) -> None:
+    """ValueError unless a router's sight can be so many seconds old."""
+    if not 0 <= staleness < math.inf:
+        raise ValueError(f"staleness={staleness}: seconds from 0 on are needed")
+    if 0 < staleness < MIN_STALENESS:
+        raise ValueError(f"staleness={staleness}: 0, or at least {MIN_STALENESS:g} s, is needed")
+
+
 class Sight:
     """Stands between a router and the replicas.
 
@@ -36,12 +44,7 @@ class Sight:
         cost: CostModel,
         staleness: float,
     ) -> None:
-        if not 0 <= staleness < math.inf:
-            raise ValueError(f"staleness={staleness}: seconds from 0 on are needed")
-        if 0 < staleness < MIN_STALENESS:
-            raise ValueError(
-                f"staleness={staleness}: 0, or at least {MIN_STALENESS:g} s, is needed"
-            )
+        check_staleness(staleness)
         self._router = router
         self._replicas = replicas
         self._period = staleness
