@@ -28,13 +28,13 @@ def run_job(
     """
     recorded = config["record"]
     start = time.perf_counter()
-    record = simulation.run(progress)
+    record, requests = simulation.run(progress)
     wall_seconds = time.perf_counter() - start
     bounds = None
     if recorded["bounds"]:
         bounds = run_bounds(
             record,
-            simulation.workload,
+            requests,
             min_computed_tokens=simulation.scheduler.min_computed_tokens,
             cache_outputs=simulation.cache.cache_outputs,
         )

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.cost import CostModel
 from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
 from testbed.core.records import RunRecord
+from testbed.core.request import Request, Tokens
+from testbed.core.source import RequestSource
 from testbed.sim.latency import LatencyModel
 from testbed.sim.sight import check_staleness
 from testbed.sim.world import simulate
-from testbed.workloads import Workload
+from testbed.workloads import Retimed, Workload
+
+
+class Run(NamedTuple):
+    """What happened, and the requests that were asked, for the bounds."""
+
+    record: RunRecord
+    requests: Iterable[Request]
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,7 @@ class Simulation:
     after every step that decides something, which is slow.
     """
 
-    workload: Workload
+    workload: Workload | Retimed[Any]
     cache: CacheConfig
     scheduler: SchedulerConfig
     policy: Callable[[], SchedulingPolicy]
@@ -46,10 +56,14 @@ class Simulation:
         self.policy(), self.eviction(), self.routing()
         self.scheduler.check_page_size(self.cache.page_size)
 
-    def run(self, progress: Callable[[int], None] | None = None) -> RunRecord:
-        """Serve the workload; `progress` hears how many requests have left."""
+    def run(self, progress: Callable[[int], None] | None = None) -> Run:
+        """Serve the workload; `progress` hears how many of its requests, or programs, are over."""
+        workload = self.workload
+        asked = workload.requests() if isinstance(workload, Retimed) else workload
+        if isinstance(asked, RequestSource):
+            asked = _Kept(asked)
         record = simulate(
-            self.workload,
+            asked,
             cache=self.cache,
             scheduler=self.scheduler,
             policy=self.policy,
@@ -67,4 +81,29 @@ class Simulation:
             "bytes_per_page": self.kv_bytes_per_token * self.cache.page_size,
             "skipped_lines": self.workload.skipped_lines,
         }
-        return record._replace(counters={**record.counters, **counters})
+        record = record._replace(counters={**record.counters, **counters})
+        return Run(record, asked.requests if isinstance(asked, _Kept) else asked)
+
+
+class _Kept(RequestSource):
+    """A source that remembers what was asked: what programs ask is known afterwards only."""
+
+    def __init__(self, source: RequestSource) -> None:
+        self.requests: list[Request] = []
+        self._source = source
+
+    @property
+    def ended(self) -> int:
+        return self._source.ended
+
+    @property
+    def next_time(self) -> float | None:
+        return self._source.next_time
+
+    def take(self, now: float) -> list[Request]:
+        due = self._source.take(now)
+        self.requests += due
+        return due
+
+    def left(self, request_id: int, output: Tokens | None, now: float) -> None:
+        self._source.left(request_id, output, now)

@@ -87,7 +87,7 @@ def serve(router: str, limit: int | None = None) -> Row:
     """One run and its figures."""
     start = time.perf_counter()
     workload = Conversations(limit)
-    record = simulation(router, workload).run()
+    record = simulation(router, workload).run().record
     requests = record.requests
     ttft = requests["first_token_s"] - requests["arrival_s"]
     return Row(

@@ -133,7 +133,7 @@ def _compare(workload: Prepared) -> tuple[float, float]:
 
 def _timed(workload: Prepared) -> tuple[float, RunRecord]:
     start = time.perf_counter()
-    record = simulation(workload).run()
+    record = simulation(workload).run().record
     return time.perf_counter() - start, record
 
 

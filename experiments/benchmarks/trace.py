@@ -63,7 +63,7 @@ def replay(setting: Setting, limit: int | None = None) -> tuple[float, RunRecord
         latency=Roofline(model, accelerator, get_efficiency("h100", "sglang")),
         kv_bytes_per_token=model.kv_bytes_per_token,
         record_decisions=True,
-    ).run()
+    ).run().record
     return time.perf_counter() - start, record
 
 

@@ -22,6 +22,7 @@ from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 from testbed.core.request import Request, Tokens
+from testbed.core.source import RequestSource
 
 
 class Gen(NamedTuple):
@@ -108,7 +109,7 @@ class _Hint:
     branches: list[Branch]
 
 
-class ProgramRunner:
+class ProgramRunner(RequestSource):
     """Runs programs: says which requests are due, and goes on when they have left.
 
     programs: in order of arrival. concurrency: at most so many at a time, the next one starting
@@ -129,7 +130,7 @@ class ProgramRunner:
         if concurrency is not None and concurrency < 1:
             raise ValueError(f"concurrency={concurrency}: at least 1, or None, is needed")
         self.started = 0
-        self.ended = 0
+        self._ended = 0
         self._programs: Iterator[Program] = iter(programs)
         self._upcoming = next(self._programs, None)
         self._concurrency = inf if concurrency is None else concurrency
@@ -141,6 +142,11 @@ class ProgramRunner:
         self._due: list[Request] = []
         self._num_requests = 0
         self._last_arrival = 0.0
+
+    @property
+    def ended(self) -> int:
+        """Programs that have come to their end."""
+        return self._ended
 
     @property
     def next_time(self) -> float | None:
@@ -177,7 +183,7 @@ class ProgramRunner:
 
     @property
     def _next_start(self) -> float:
-        if self._upcoming is None or self.started - self.ended >= self._concurrency:
+        if self._upcoming is None or self.started - self._ended >= self._concurrency:
             return inf
         return self._upcoming.arrival
 
@@ -250,7 +256,7 @@ class ProgramRunner:
             if not joiner.waits_for:
                 self._resume(joiner, [handle.value for handle in joiner.joined], now)
         if branch.is_root:
-            self.ended += 1
+            self._ended += 1
 
     def _submit(self, program: Program, gen: Gen, waiting: Branch | _Hint, now: float) -> None:
         request = Request(

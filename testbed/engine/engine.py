@@ -10,8 +10,10 @@ import torch
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.policy import EvictionPolicy, SchedulingPolicy
 from testbed.core.request import Request
+from testbed.core.source import RequestSource
 from testbed.engine.attention import TorchAttention
 from testbed.engine.executor import ModelExecutor
+from testbed.engine.host_memory import keep_freed_memory
 from testbed.engine.kv_pool import KVPool
 from testbed.engine.loop import EngineRun, RunFailed, serve
 from testbed.engine.model import Model
@@ -35,7 +37,7 @@ class Engine:
 
     def run(
         self,
-        requests: Iterable[Request],
+        requests: Iterable[Request] | RequestSource,
         *,
         cache: CacheConfig,
         scheduler: SchedulerConfig,
@@ -65,6 +67,7 @@ class Engine:
 
     def _executor(self, pool: KVPool) -> ModelExecutor:
         if self.model.device.type != "cuda":
+            keep_freed_memory()
             return ModelExecutor(self.model, pool, TorchAttention(pool), Sampler())
         # Importing Triton takes a driver or an interpreter.
         from testbed.engine.cuda_graphs import DecodeGraphs

@@ -9,6 +9,7 @@ the run, decision by decision.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf, nextafter
 from time import perf_counter, sleep
 from typing import Any, NamedTuple, Protocol
 
@@ -28,6 +29,7 @@ from testbed.core.records import (
 )
 from testbed.core.request import Request, Sequence, State, Tokens
 from testbed.core.scheduler import Scheduler
+from testbed.core.source import OpenLoop, RequestSource
 from testbed.engine.executor import StepParts
 
 
@@ -93,7 +95,7 @@ class WallClock:
 
 
 def serve(
-    requests: Iterable[Request],
+    requests: Iterable[Request] | RequestSource,
     *,
     executor: StepExecutor,
     cache: CacheConfig,
@@ -103,10 +105,11 @@ def serve(
     skip_idle: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> EngineRun:
-    """Serve the requests, which come in arrival order, on one replica.
+    """Serve the requests on one replica.
 
-    A request that the executor cannot serve is refused alone. progress: told after each request
-    that leaves, how many have. skip_idle: do not wait for arrivals while nothing runs.
+    requests: in arrival order, or a source that may wait for answers, as LM programs do. A request
+    that the executor cannot serve is refused alone. progress: told after each request that leaves
+    how many are over, or how many programs. skip_idle: do not wait for arrivals while nothing runs.
 
     Raises ValueError for configs that the executor cannot run; RunFailed, with all that was done
     before, if a step or a policy raises.
@@ -117,9 +120,11 @@ def serve(
     if scheduler.min_computed_tokens < 1:
         raise ValueError("min_computed_tokens=0: a model has to compute a token for its logits")
     log = DecisionLog()
-    run = _Run(executor, Scheduler(cache, scheduler, policy, eviction, log), log, cache, progress)
+    source = requests if isinstance(requests, RequestSource) else OpenLoop(requests)
+    served = Scheduler(cache, scheduler, policy, eviction, log)
+    run = _Run(source, executor, served, log, cache, progress)
     try:
-        run.serve(requests, WallClock(skip_idle))
+        run.serve(WallClock(skip_idle))
     except Exception as error:
         step = run.scheduler.step
         raise RunFailed(f"step {step}: {type(error).__name__}: {error}", run.result()) from error
@@ -131,6 +136,7 @@ class _Run:
 
     def __init__(
         self,
+        source: RequestSource,
         executor: StepExecutor,
         scheduler: Scheduler,
         log: DecisionLog,
@@ -138,6 +144,7 @@ class _Run:
         progress: Callable[[int], None] | None,
     ) -> None:
         self.scheduler = scheduler
+        self._source = source
         self._executor = executor
         self._log = log
         self._cache = cache
@@ -146,23 +153,21 @@ class _Run:
         self._added: list[tuple[Any, ...]] = []
         self._measured: list[tuple[Any, ...]] = []
         self._outputs: dict[int, Tokens] = {}
-        self._num_left = 0
 
-    def serve(self, requests: Iterable[Request], clock: WallClock) -> None:
+    def serve(self, clock: WallClock) -> None:
         """Until no request is left."""
-        arrivals = iter(requests)
-        upcoming = next(arrivals, None)
-        scheduler = self.scheduler
+        source, scheduler = self._source, self.scheduler
         now = 0.0
         flight: tuple[Batch, StepResult] | None = None
         while True:
-            while upcoming is not None and upcoming.arrival <= now:
-                self._add(upcoming, now)
-                upcoming = next(arrivals, None)
+            # One that is turned away may be asked for something else at once.
+            while due := source.take(now):
+                for request in due:
+                    self._add(request, now)
             if flight is not None:
-                self._leave(scheduler.commit(*flight, now))
+                self._leave(scheduler.commit(*flight, now), now)
             batch = scheduler.schedule(now)
-            self._turn_away()
+            self._turn_away(now)
             if batch is not None:
                 flight = batch, self._executor.execute(batch)
                 # The simulator computes a step's end by the same sum, so a replay's instants are
@@ -172,14 +177,18 @@ class _Run:
                 now += seconds
                 continue
             flight = None
-            release = scheduler.next_release
-            if upcoming is not None and (release is None or upcoming.arrival <= release):
-                release = upcoming.arrival
-            if release is None:
+            times = [t for t in (source.next_time, scheduler.next_release) if t is not None]
+            if not times:
                 return
-            clock.wait_until(release)
-            # Waking late is part of the next step's seconds.
-            now = release
+            due_time = min(times)
+            if due_time > now:
+                clock.wait_until(due_time)
+                # Waking late is part of the next step's seconds.
+                now = due_time
+            else:
+                # What left just now is answered by something new. A replay sees arrivals before
+                # the step that ends at the same instant, so it is an instant of its own.
+                now = max(clock.now(), nextafter(now, inf))
 
     def result(self) -> EngineRun:
         """What happened so far."""
@@ -208,24 +217,25 @@ class _Run:
             refused = Sequence(request, -1)
             refused.state, refused.refusal = State.REFUSED, reason
             self._log.refuse(self.scheduler.step, refused)
-            self._leave([refused])
+            self._leave([refused], now)
             return
         sequence = self.scheduler.add(request, now)
         sequence.routed_match_tokens = sequence.num_matched_tokens
-        self._turn_away()
+        self._turn_away(now)
 
-    def _turn_away(self) -> None:
-        self._leave(self.scheduler.refused)
+    def _turn_away(self, now: float) -> None:
+        self._leave(self.scheduler.refused, now)
         self.scheduler.refused.clear()
 
-    def _leave(self, sequences: list[Sequence]) -> None:
+    def _leave(self, sequences: list[Sequence], now: float) -> None:
         for sequence in sequences:
             self._recorder.left(sequence)
+            output = None
             if sequence.state is State.FINISHED:
-                self._outputs[sequence.request.id] = sequence.output_tokens()
-            self._num_left += 1
+                output = self._outputs[sequence.request.id] = sequence.output_tokens()
+            self._source.left(sequence.request.id, output, now)
             if self._progress is not None:
-                self._progress(self._num_left)
+                self._progress(self._source.ended)
 
     def _book(self, batch: Batch, result: StepResult, start: float, seconds: float) -> None:
         self._recorder.step(batch, start, start + seconds)

@@ -8,6 +8,8 @@ from typing import Any
 
 import simpy
 
+LOOKS = 0
+"""Priority of looks at the fleet, which come before all that happens at their instant."""
 ARRIVALS = 1
 """Priority of events that make work (SimPy's NORMAL)."""
 STEPS = 2

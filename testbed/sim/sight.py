@@ -101,6 +101,11 @@ class Sight:
         self._newest = newest
         return newest * self._period
 
+    @property
+    def following_look(self) -> float | None:
+        """The first multiple after the newest that was asked for; None if all is live."""
+        return (self._newest + 1) * self._period if self._period else None
+
     def look(self) -> None:
         """See every replica and every cache as they are now; O(replicas + what changed)."""
         self._asked = None

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
-
-import simpy
 
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.cost import CostModel
@@ -16,17 +13,19 @@ from testbed.core.decisions import DecisionLog
 from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
 from testbed.core.recorder import Recorder
 from testbed.core.records import REQUEST_COLUMNS, RunRecord, columns_of, joined
-from testbed.core.request import Request, Sequence
+from testbed.core.request import Request, Sequence, State
 from testbed.core.scheduler import Scheduler
+from testbed.core.source import OpenLoop, RequestSource
 from testbed.core.views import RequestView
-from testbed.sim.clock import ARRIVALS, Clock
+from testbed.sim.clock import Clock
+from testbed.sim.delivery import Delivery
 from testbed.sim.latency import LatencyExecutor, LatencyModel
 from testbed.sim.replica import Replica
 from testbed.sim.sight import Sight
 
 
 def simulate(
-    requests: Iterable[Request],
+    requests: Iterable[Request] | RequestSource,
     *,
     cache: CacheConfig,
     scheduler: SchedulerConfig,
@@ -42,38 +41,43 @@ def simulate(
     skip_quiet_steps: bool = True,
     check_invariants: bool = False,
 ) -> RunRecord:
-    """Serve the requests, which come in arrival order, and return everything that happened.
+    """Serve the requests and return everything that happened.
 
-    policy, eviction: make one instance for each replica. staleness: seconds between two looks of
-    the router at loads and caches, which happen at multiples of it; 0 shows everything live. cost:
-    what policies that weigh costs see; by default the latency model's seconds. progress: told after
-    each request that leaves, how many have. skip_quiet_steps: let runs of decode steps in which
-    nothing can change pass in one event; the records are the same either way. check_invariants:
-    balance the cache's books after every step, or run of skipped ones (slow).
+    requests: in arrival order, or a source that may wait for answers, as LM programs do. policy,
+    eviction: make one instance for each replica. staleness: seconds between two looks of the router
+    at loads and caches, which happen at multiples of it; 0 shows everything live. cost: what
+    policies that weigh costs see; by default the latency model's seconds. progress: told after each
+    request that leaves how many are over, or how many programs. skip_quiet_steps: let runs of
+    decode steps in which nothing can change pass in one event; the records are the same either way.
+    check_invariants: balance the cache's books after every step, or run of skipped ones (slow).
 
-    Raises ValueError for no requests, no replicas, or arrivals out of order; PolicyError for a
-    policy that breaks its contract.
+    Raises ValueError for no requests, no replicas, arrivals out of order, or a source that reacts
+    to outputs without saying what they are; PolicyError for a policy that breaks its contract.
     """
     if replicas < 1:
         raise ValueError(f"replicas={replicas}: at least 1 is needed")
     clock = Clock()
-    served = 0
 
     def on_first_token(replica: int, sequence: Sequence) -> None:
         routing.on_first_token(RequestView(sequence.request), replica, clock.now)
 
     def on_left(replica: int, sequence: Sequence) -> None:
-        nonlocal served
-        served += 1
+        finished = sequence.state is State.FINISHED
         if hears_ends:
             tokens = sequence.num_generated_tokens
             routing.on_finish(RequestView(sequence.request), replica, tokens, clock.now)
+        delivery.left(sequence.request.id, sequence.output_tokens() if finished else None)
         if progress is not None:
-            progress(served)
+            progress(source.ended)
 
     logs = [DecisionLog(index) if record_decisions else None for index in range(replicas)]
     evictions = [eviction() for _ in logs]
     if any(one.oracle for one in evictions):
+        if isinstance(requests, RequestSource):
+            raise ValueError(
+                f"eviction={type(evictions[0]).__name__}: which requests come is not known ahead "
+                "where they depend on what leaves"
+            )
         requests = list(requests)
         future = [RequestView(request) for request in requests]
         for one in evictions:
@@ -103,30 +107,14 @@ def simulate(
         for index, (one, recorder) in enumerate(zip(schedulers, recorders, strict=True))
     )
     sight = Sight(routing, fleet, [one.cache for one in schedulers], cost, staleness)
-    arrived = 0
-
-    def arrivals() -> Generator[simpy.Event, Any, None]:
-        nonlocal arrived
-        for request in requests:
-            if request.arrival < clock.now:
-                raise ValueError(
-                    f"request {request.id}: arrival {request.arrival} is before the one ahead of it"
-                )
-            look = sight.next_look(request.arrival)
-            if look is not None:
-                if look > clock.now:
-                    yield clock.at(look, ARRIVALS)
-                sight.look()
-            if request.arrival > clock.now:
-                yield clock.at(request.arrival, ARRIVALS)
-            arrived += 1
-            fleet[sight.choose(request, clock.now)].submit(request)
-
-    clock.process(arrivals())
+    source = requests if isinstance(requests, RequestSource) else OpenLoop(requests)
+    delivery = Delivery(clock, source, sight, fleet)
     with _rare_collections():
         clock.run()
+        arrived = delivery.num_arrived
         if not arrived:
             raise ValueError("the workload holds no requests")
+        served = sum(len(recorder.requests()) for recorder in recorders)
         if served != arrived:
             raise RuntimeError(f"{arrived} requests arrived, {served} left")
         return _record(recorders, logs, cache)

@@ -1,30 +1,49 @@
-"""When requests arrive: any workload can be given other arrival times than its own."""
+"""When requests arrive, or programs start: any workload can be given other times than its own."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from testbed.core.program import Program, ProgramRunner
 from testbed.core.request import Request
+from testbed.core.source import ClosedLoop, RequestSource
 from testbed.workloads.parameters import require_between, require_int, require_positive
-from testbed.workloads.workload import Workload
+from testbed.workloads.workload import ProgramWorkload
 
+Arriving = TypeVar("Arriving", Request, Program)
+Arriving_co = TypeVar("Arriving_co", Request, Program, covariant=True)
 Times = npt.NDArray[np.float64]
 
 MIN_CV, MAX_CV = 0.001, 100.0
 """Beyond them gamma gaps lose their meaning to rounding."""
 
 
+class TimedWorkload(Protocol[Arriving_co]):
+    """A Workload or a ProgramWorkload."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def skipped_lines(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Arriving_co]: ...
+
+
 class Arrivals(ABC):
-    """A rule that gives the requests of a workload, in their order, new arrival times."""
+    """A rule that gives the requests, or programs, of a workload, in their order, new times."""
 
     @abstractmethod
-    def retime(self, workload: Workload) -> Iterator[Request]:
-        """The workload's requests with arrival times in seconds that never decrease."""
+    def retime(self, workload: TimedWorkload[Arriving]) -> Iterator[Arriving]:
+        """The workload's items with arrival times in seconds that never decrease."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +55,9 @@ class TraceArrivals(Arrivals):
     def __post_init__(self) -> None:
         require_positive(self, "speedup")
 
-    def retime(self, workload: Workload) -> Iterator[Request]:
-        for request in workload:
-            yield replace(request, arrival=request.arrival / self.speedup)
+    def retime(self, workload: TimedWorkload[Arriving]) -> Iterator[Arriving]:
+        for item in workload:
+            yield replace(item, arrival=item.arrival / self.speedup)
 
 
 class TimedArrivals(Arrivals):
@@ -52,10 +71,10 @@ class TimedArrivals(Arrivals):
     def times(self, count: int) -> Times:
         """float64[count], seconds, never decreasing."""
 
-    def retime(self, workload: Workload) -> Iterator[Request]:
+    def retime(self, workload: TimedWorkload[Arriving]) -> Iterator[Arriving]:
         times: list[float] = self.times(len(workload)).tolist()
-        for request, time in zip(workload, times, strict=True):
-            yield replace(request, arrival=time)
+        for item, time in zip(workload, times, strict=True):
+            yield replace(item, arrival=time)
 
 
 @dataclass(frozen=True)
@@ -116,10 +135,20 @@ class AllAtOnce(TimedArrivals):
 
 
 @dataclass(frozen=True)
-class Retimed:
-    """A workload whose requests arrive as `arrivals` says."""
+class ClosedLoopArrivals(AllAtOnce):
+    """`concurrency` clients, each of whom asks again, or starts a program, when one has ended."""
 
-    workload: Workload
+    concurrency: int
+
+    def __post_init__(self) -> None:
+        require_int(self, "concurrency", 1)
+
+
+@dataclass(frozen=True)
+class Retimed(Generic[Arriving]):
+    """A workload whose requests arrive, or whose programs start, as `arrivals` says."""
+
+    workload: TimedWorkload[Arriving]
     arrivals: Arrivals
 
     @property
@@ -133,8 +162,17 @@ class Retimed:
     def __len__(self) -> int:
         return len(self.workload)
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[Arriving]:
         return self.arrivals.retime(self.workload)
+
+    def requests(self) -> Iterable[Request] | RequestSource:
+        """What drives a backend: requests, or a source where what comes depends on what left."""
+        arrivals = self.arrivals
+        concurrency = arrivals.concurrency if isinstance(arrivals, ClosedLoopArrivals) else None
+        if isinstance(self.workload, ProgramWorkload):
+            return ProgramRunner(arrivals.retime(self.workload), concurrency, self.workload.hints)
+        retimed: Any = self
+        return retimed if concurrency is None else ClosedLoop(retimed, concurrency)
 
 
 def gamma_gaps(generator: np.random.Generator, count: int, cv: float) -> Times:

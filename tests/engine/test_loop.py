@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from testbed.core.batch import Batch, StepResult
 from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.records import REQUEST_COLUMNS, STEP_COLUMNS
 from testbed.core.request import Request
+from testbed.core.source import RequestSource
 from testbed.engine.attention import TorchAttention
 from testbed.engine.executor import ModelExecutor
 from testbed.engine.kv_pool import KVPool
@@ -23,7 +25,9 @@ from tests.engine.building import Models, ScriptedExecutor, run_engine, some_req
 CACHE = CacheConfig(num_pages=400, page_size=1)
 
 
-def run_loop(executor: StepExecutor, requests: list[Request], **changes: Any) -> EngineRun:
+def run_loop(
+    executor: StepExecutor, requests: Iterable[Request] | RequestSource, **changes: Any
+) -> EngineRun:
     arguments: dict[str, Any] = {
         "executor": executor,
         "cache": CACHE,

@@ -224,7 +224,7 @@ def test_both_simulators_get_the_same_requests(tmp_path: Path) -> None:
     simulator.write_vidur_requests(workload, tmp_path / "requests.csv")
     with (tmp_path / "requests.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    served = simulator.simulation(workload).run().requests
+    served = simulator.simulation(workload).run().record.requests
     order = np.argsort(served["request"])
     assert [float(row["Time"]) for row in rows] == served["arrival_s"][order].tolist()
     assert [int(row["PromptTokenCount"]) for row in rows] == served["prompt_tokens"][order].tolist()
@@ -321,7 +321,7 @@ def test_vidur_simulates_the_same_latencies(tmp_path: Path) -> None:
             "engine": "vllm",
         },
     )
-    served = simulator.simulation(workload).run().requests
+    served = simulator.simulation(workload).run().record.requests
     e2e = (served["finish_s"] - served["arrival_s"]).mean()
     assert peer["requests"] == 128
     assert peer["e2e_mean_s"] == pytest.approx(e2e, rel=0.01)

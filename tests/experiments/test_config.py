@@ -21,6 +21,7 @@ NEEDED = {
     ("arrivals", "poisson"): ["arrivals.rate=2"],
     ("arrivals", "gamma"): ["arrivals.rate=2", "arrivals.cv=3"],
     ("arrivals", "constant"): ["arrivals.rate=2"],
+    ("arrivals", "closed_loop"): ["arrivals.concurrency=4"],
     ("model", "llama-3.1-70b"): ["hardware.tp=4"],
 }
 """What a choice cannot do without."""

@@ -34,7 +34,7 @@ def composed(data: Path) -> Iterator[None]:
 def run(experiment: str, scheduler: str) -> RunRecord:
     config = compose("config", [f"experiment={experiment}", f"scheduler={scheduler}"])
     options: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-    return build_simulation(options, partial(instantiate, _convert_="all")).run()
+    return build_simulation(options, partial(instantiate, _convert_="all")).run().record
 
 
 def rates(record: RunRecord, begin_s: float, end_s: float) -> dict[str, float]:

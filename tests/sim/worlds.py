@@ -14,6 +14,7 @@ from testbed.core.policy import EvictionPolicy, RoutingPolicy, SchedulingPolicy
 from testbed.core.records import RunRecord
 from testbed.core.replica_view import ReplicaView
 from testbed.core.request import Request
+from testbed.core.source import RequestSource
 from testbed.core.views import RequestView
 from testbed.policies import registry
 from testbed.policies.eviction.recency import Lru
@@ -89,7 +90,8 @@ class World:
             "record_decisions": True,
             "check_invariants": True,
         }
-        return simulate(self.requests, **{**arguments, **changes})
+        requests = changes.pop("requests", self.requests)
+        return simulate(requests, **{**arguments, **changes})
 
 
 def small_world(requests: list[Request], num_pages: int = 1000, **switches: Any) -> World:
@@ -197,7 +199,7 @@ def same(first: RunRecord, second: RunRecord) -> str:
     return ""
 
 
-def plain_run(requests: Iterable[Request], **changes: Any) -> RunRecord:
+def plain_run(requests: Iterable[Request] | RequestSource, **changes: Any) -> RunRecord:
     """A second a token on one replica of 100 pages of a token, first come, first served."""
     arguments: dict[str, Any] = {
         "cache": CacheConfig(100, 1),
