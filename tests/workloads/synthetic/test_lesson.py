@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise, takewhile
 from typing import Any
 
 import pytest
@@ -66,6 +67,51 @@ def test_hit_rates_of_an_independent_implementation(
 
 def common_prefix(a: list[int], b: list[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), len(a))
+
+
+def serve_unpinned(prompts: Sequence[Prompt], budget_blocks: int) -> float:
+    """As the lesson's own program: room is made segment by segment, even out of the prompt's own
+    ancestors, and the victim is the oldest entry that no other entry extends."""
+    stamps: dict[Prompt, int] = {}
+    hits = 0
+    for now, prompt in enumerate(prompts):
+        path = [prompt[: depth + 1] for depth in range(len(prompt))]
+        found = list(takewhile(stamps.__contains__, path))
+        hits += sum(node[-1].num_tokens for node in found)
+        stamps |= dict.fromkeys(found, now)
+        for node in path[len(found) :]:
+            while sum(n[-1].num_blocks for n in (*stamps, node)) > budget_blocks:
+                extended = {n[:depth] for n in stamps for depth in range(1, len(n))}
+                del stamps[min((n for n in stamps if n not in extended), key=stamps.get)]
+            stamps[node] = now
+    return hits / sum(segment.num_tokens for prompt in prompts for segment in prompt)
+
+
+def by_static_score(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The lesson's cache-aware order: by the best of count * length over a prompt's prefixes."""
+    counts = Counter(prompt[: depth + 1] for prompt in prompts for depth in range(len(prompt)))
+
+    def score(prompt: Prompt) -> int:
+        lengths = accumulate(segment.num_tokens for segment in prompt)
+        return max(counts[prompt[: d + 1]] * length for d, length in enumerate(lengths))
+
+    return sorted(prompts, key=score, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("scrambled", "fcfs", "cache_aware"), [(False, 69.1, 69.1), (True, 8.4, 26.5)]
+)
+def test_what_the_lessons_own_program_prints(
+    scrambled: bool, fcfs: float, cache_aware: float
+) -> None:
+    """160 blocks are less than a prompt's 180: only the system prompt outlives a request, and all
+    prompts of the fixed order score the same."""
+    prompts = LessonWorkload(scrambled).segments
+    assert round(100 * serve_unpinned(prompts, 160), 1) == fcfs
+    assert round(100 * serve_unpinned(by_static_score(prompts), 160), 1) == cache_aware
+    if not scrambled:
+        assert by_static_score(prompts) == list(prompts)
+        assert fcfs == round(100 * 79 * 2000 / (80 * 2860), 1)
 
 
 @pytest.mark.parametrize(("scrambled", "bound"), [(False, 0.9602), (True, 0.7946)])
