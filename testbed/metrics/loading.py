@@ -113,6 +113,11 @@ class Results:
         return {name: config for name, config, _ in self._described}
 
     @property
+    def manifests(self) -> dict[str, dict[str, Any]]:
+        """The manifest of each run: commit, versions, machine, seed, overrides, counters."""
+        return {name: manifest for name, _, manifest in self._described}
+
+    @property
     def overrides(self) -> list[str]:
         """The options that were overridden in at least one run, `seed` left out."""
         named = (name for _, _, manifest in self._described for name in manifest["overrides"])
@@ -197,6 +202,12 @@ def load(path: str | Path) -> Results:
             f"{root}: no complete run in it; a run is complete once it has {COMPLETE}"
         )
     return Results({m.parent.relative_to(root).as_posix(): m.parent for m in markers})
+
+
+def commit_of(manifest: Mapping[str, Any]) -> str:
+    """The first 12 digits of a run's commit, with -dirty if the checkout was changed."""
+    name, dash, dirty = str(manifest.get("git_commit") or "unknown").partition("-")
+    return name[:12] + dash + dirty
 
 
 def _read(path: Path, parse: Callable[[str], Any], needed: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from testbed.metrics.intervals import Interval, mean_interval
 from testbed.metrics.loading import Results
+from testbed.metrics.pairing import is_of_workload, rank_of, text_of, workload_identity
 
 ORACLE_NOTE = "† oracle: it is told what no real system knows"
 
@@ -19,16 +19,41 @@ ORACLE_NOTE = "† oracle: it is told what no real system knows"
 class Comparison:
     """by: the options that make a label. groups: summaries by label, each indexed by seed.
 
-    oracles: the labels of runs with a policy that was told what no real system knows.
+    oracles: the labels of runs with a policy that was told what no real system knows. workloads:
+    by label, a name for the workload; only rows with the same one are rivals. entries: by label,
+    what is left of it without the options of the workload.
     """
 
     by: tuple[str, ...]
     groups: dict[str, pd.DataFrame]
     oracles: frozenset[str] = frozenset()
+    workloads: Mapping[str, str] = field(default_factory=dict)
+    entries: Mapping[str, str] = field(default_factory=dict)
 
     def mark(self, label: str) -> str:
         """A dagger for an oracle's label, else nothing."""
         return "†" if label in self.oracles else ""
+
+    def rivals(self) -> list[list[str]]:
+        """The labels, those with the same workload together."""
+        by_workload: dict[str, list[str]] = {}
+        for label in self.groups:
+            by_workload.setdefault(self.workloads.get(label, ""), []).append(label)
+        return list(by_workload.values())
+
+    def baselines(self, name: str) -> dict[str, str]:
+        """By label, the row of its workload that `name` stands for: a label, or its entry.
+
+        Raises ValueError if there is no such row anywhere.
+        """
+        found: dict[str, str] = {}
+        for labels in self.rivals():
+            named = [x for x in labels if name in (x, self.entries.get(x))]
+            found |= {label: named[0] for label in labels if named}
+        if not found:
+            known = dict.fromkeys([*self.groups, *self.entries.values()])
+            raise ValueError(f"baseline={name!r}: one of {', '.join(known)} is needed")
+        return found
 
     def interval(self, label: str, metric: str) -> Interval:
         """The metric's mean over the seeds of one label."""
@@ -45,8 +70,9 @@ def compare(results: Results, by: Sequence[str] = ()) -> Comparison:
     """Group runs by the options in `by`, in order of their values.
 
     by: names of testbed.load(...).config columns, or `run`. By default the overrides that differ
-    between runs, else the scheduler, else each run by itself. Raises ValueError if an option is
-    unknown, or if two runs have the same options and the same seed.
+    between runs, those of the workload first, else the scheduler, else each run by itself. Raises
+    ValueError if an option is unknown, if two runs have the same options and the same seed, or if
+    runs of different workloads would be averaged.
     """
     summary = results.summary
     config = results.config
@@ -59,13 +85,15 @@ def compare(results: Results, by: Sequence[str] = ()) -> Comparison:
     chosen = tuple(by) or tuple(
         name for name in results.overrides if options[name].astype(str).nunique() > 1
     )
+    if not by:
+        chosen = tuple(sorted(chosen, key=lambda name: not is_of_workload(name)))
     if not chosen:
         chosen = ("scheduler",) if "scheduler" in options else ("run",)
     values = list(options[list(chosen)].itertuples(index=False, name=None))
-    labels = [" ".join(map(_text, row)) for row in values]
+    labels = [" ".join(map(text_of, row)) for row in values]
     groups: dict[str, pd.DataFrame] = {}
     oracles: set[str] = set()
-    ranks = {label: [_rank(v) for v in row] for label, row in zip(labels, values, strict=True)}
+    ranks = {label: [rank_of(v) for v in row] for label, row in zip(labels, values, strict=True)}
     for label in sorted(ranks, key=ranks.__getitem__):
         rows = summary[[other == label for other in labels]].set_index("seed")
         twice = rows.index[rows.index.duplicated()]
@@ -78,24 +106,46 @@ def compare(results: Results, by: Sequence[str] = ()) -> Comparison:
         groups[label] = rows.sort_index()
         if results.oracle_runs.intersection(rows["run"]):
             oracles.add(label)
-    return Comparison(chosen, groups, frozenset(oracles))
+    texts = dict(zip(labels, ([text_of(v) for v in row] for row in values), strict=True))
+    parts = {
+        of_workload: {
+            label: " ".join(
+                text
+                for name, text in zip(chosen, texts[label], strict=True)
+                if is_of_workload(name) == of_workload
+            )
+            for label in groups
+        }
+        for of_workload in (True, False)
+    }
+    workloads = _workload_names(groups, results.configs, parts[True])
+    return Comparison(chosen, groups, frozenset(oracles), workloads, parts[False])
 
 
-def _text(value: Any) -> str:
-    if _is_missing(value):
-        return "-"
-    # Where a run lacks the option, pandas has turned the others' integers into floats.
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
-def _rank(value: Any) -> tuple[int, float, str]:
-    """Numbers by size, then texts, then options that a run does not have."""
-    if _is_missing(value):
-        return (2, 0.0, "")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return (1, 0.0, str(value))
-    return (0, float(value), "")
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+def _workload_names(
+    groups: Mapping[str, pd.DataFrame],
+    configs: Mapping[str, Mapping[str, Any]],
+    names: Mapping[str, str],
+) -> dict[str, str]:
+    """By label, the name in `names`, numbered where it does not tell two workloads apart."""
+    identities: dict[str, str] = {}
+    for label, rows in groups.items():
+        found = {workload_identity(configs[run]): run for run in rows["run"]}
+        if len(found) > 1:
+            runs = " and ".join(list(found.values())[:2])
+            raise ValueError(
+                f"runs {runs} are both {label!r} but serve different workloads, which have no mean "
+                "in common; an option of the workload is needed in --by"
+            )
+        identities[label] = next(iter(found))
+    numbers: dict[str, list[str]] = {}
+    for label, identity in identities.items():
+        known = numbers.setdefault(names[label], [])
+        if identity not in known:
+            known.append(identity)
+    return {
+        label: names[label]
+        if len(numbers[names[label]]) == 1
+        else f"{names[label]} #{numbers[names[label]].index(identity) + 1}".strip()
+        for label, identity in identities.items()
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from testbed.metrics.intervals import Interval
 from testbed.reports.comparison import ORACLE_NOTE, Comparison
@@ -28,6 +29,15 @@ class Metric:
     scale: float = 1.0
     decimals: int | None = None
     always: bool = False
+
+    @property
+    def name(self) -> str:
+        """Both lines of the heading in one."""
+        return " ".join(self.heading).strip()
+
+    def text(self, value: float) -> str:
+        """One value by itself, not yet scaled, without trailing zeros."""
+        return f"{self.scale * value:,.{self.decimals or 2}f}".rstrip("0").rstrip(".")
 
 
 METRICS: tuple[Metric, ...] = (
@@ -58,28 +68,39 @@ def comparison_table(comparison: Comparison, baseline: str | None = None) -> str
     into a note; what nobody measured is left out. baseline: a label; a second table shows what the
     others gain over it, paired by seed. ValueError if there is no such label.
     """
-    labels = list(comparison.groups)
-    if baseline is not None and baseline not in labels:
-        raise ValueError(f"baseline={baseline!r}: one of {', '.join(labels)} is needed")
+    # Rows of one workload together: only they are rivals.
+    rivals = comparison.rivals()
+    labels = [label for some in rivals for label in some]
+    baselines = {} if baseline is None else comparison.baselines(baseline)
+    shown, constant = told_apart(comparison, labels)
+    heading = " ".join(comparison.by)
+    names = [_name(comparison, label) for label in labels]
+    sizes = [len(some) for some in rivals]
+    columns = [_column(m, cells, sizes) for m, cells in shown.items()]
+    parts = [_stack(heading, names, columns, sizes)]
+    others = [label for label in labels if baselines.get(label, label) != label]
+    if others:
+        columns = [
+            _column(m, [comparison.difference(o, baselines[o], m.column) for o in others])
+            for m in shown
+        ]
+        names = [_name(comparison, label) for label in others]
+        sizes = [len([label for label in some if label in others]) for some in rivals]
+        parts.append(_stack(f"less {baseline}", names, columns, sizes))
+    return "\n\n".join([*parts, "\n".join(_notes(comparison, constant))]) + "\n"
+
+
+def told_apart(
+    comparison: Comparison, labels: Sequence[str]
+) -> tuple[dict[Metric, list[Interval]], dict[Metric, float]]:
+    """The metrics that tell rows apart, with a cell for each label, and the others' one value."""
     means = {
         metric: [comparison.interval(label, metric.column) for label in labels]
         for metric in METRICS
         if metric.column in next(iter(comparison.groups.values()))
     }
     shown = {m: cells for m, cells in means.items() if m.always or _varies(cells)}
-    constant = {m: c[0].mean for m, c in means.items() if m not in shown}
-    heading = " ".join(comparison.by)
-    names = [_name(comparison, label) for label in labels]
-    parts = [_stack(heading, names, [_column(m, cells, mark=True) for m, cells in shown.items()])]
-    if baseline is not None and len(labels) > 1:
-        others = [label for label in labels if label != baseline]
-        columns = [
-            _column(m, [comparison.difference(o, baseline, m.column) for o in others], mark=False)
-            for m in shown
-        ]
-        names = [_name(comparison, label) for label in others]
-        parts.append(_stack(f"less {baseline}", names, columns))
-    return "\n\n".join([*parts, "\n".join(_notes(comparison, constant))]) + "\n"
+    return shown, {m: cells[0].mean for m, cells in means.items() if m not in shown}
 
 
 def _name(comparison: Comparison, label: str) -> str:
@@ -101,39 +122,66 @@ def _varies(cells: Sequence[Interval]) -> bool:
     )
 
 
-def _column(metric: Metric, cells: Sequence[Interval], *, mark: bool) -> list[str]:
+def _column(metric: Metric, cells: Sequence[Interval], rivals: Sequence[int] = ()) -> list[str]:
     """Two lines of heading, then one cell a row, padded to one width.
 
-    mark: star the best; otherwise the cells are differences and show their sign.
+    rivals: how many rows, one set after the other, are compared with each other: the best of each
+    set gets a star. Without, the cells are differences and show their sign.
     """
     scaled = [Interval(*(metric.scale * value for value in cell)) for cell in cells]
-    known = [cell.mean for cell in scaled if not math.isnan(cell.mean)]
-    decimals = metric.decimals
-    if decimals is None:
-        largest = max(map(abs, known), default=0.0)
-        whole = all(value == int(value) for value in known)
-        decimals = 0 if whole or largest >= 1000 else 1 if largest >= 100 else 2
-    sign = "" if mark else "+"
+    decimals = decimals_of(metric, [cell.mean for cell in scaled])
+    sign = "" if rivals else "+"
     texts = ["-" if math.isnan(c.mean) else f"{c.mean:{sign},.{decimals}f}" for c in scaled]
-    best = f"{metric.best(known):,.{decimals}f}" if mark and metric.best and known else None
-    starred = best is not None and len(cells) > 1
+    stars = best_places(metric, [cell.mean for cell in scaled], decimals, rivals)
     spreads = [
         "" if math.isnan(cell.half_width) else f" ±{cell.half_width:,.{decimals}f}"
         for cell in scaled
     ]
     spread_width = max(map(len, spreads))
     lines = [
-        text + spread.rjust(spread_width) + ("*" if text == best else " ") * starred
-        for text, spread in zip(texts, spreads, strict=True)
+        text + spread.rjust(spread_width) + ("*" if place in stars else " ") * bool(stars)
+        for place, (text, spread) in enumerate(zip(texts, spreads, strict=True))
     ]
     # A heading stands over the numbers, not over the room for the star.
-    headings = [line + " " * starred for line in metric.heading]
+    headings = [line + " " * bool(stars) for line in metric.heading]
     width = max(map(len, [*headings, *lines]))
     return [line.rjust(width) for line in [*headings, *lines]]
 
 
-def _stack(heading: str, labels: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
-    """Tables one below the other, each with the labels at the left."""
+def decimals_of(metric: Metric, values: Sequence[float]) -> int:
+    """How many decimals show scaled values of a metric well; NaN counts for nothing."""
+    if metric.decimals is not None:
+        return metric.decimals
+    known = [value for value in values if not math.isnan(value)]
+    largest = max(map(abs, known), default=0.0)
+    whole = all(value == int(value) for value in known)
+    return 0 if whole or largest >= 1000 else 1 if largest >= 100 else 2
+
+
+def best_places(
+    metric: Metric, values: Sequence[float], decimals: int, rivals: Sequence[int]
+) -> set[int]:
+    """The places of the best value, and of all that look like it, in each set of two or more."""
+    places: set[int] = set()
+    start = 0
+    for size in rivals:
+        here = {i: values[i] for i in range(start, start + size) if not math.isnan(values[i])}
+        start += size
+        if metric.best is not None and size > 1 and here:
+            best = f"{metric.best(list(here.values())):.{decimals}f}"
+            equal = {i for i, value in here.items() if f"{value:.{decimals}f}" == best}
+            # Where all are equal, none leads.
+            places |= equal if len(equal) < len(here) else set()
+    return places
+
+
+def _stack(
+    heading: str, labels: Sequence[str], columns: Sequence[Sequence[str]], sizes: Sequence[int]
+) -> str:
+    """Tables one below the other, each with the labels at the left.
+
+    sizes: how many rows stand together; a blank line parts them from the next.
+    """
     heading = heading if len(heading) <= MAX_LABEL else heading[: MAX_LABEL - 3] + "..."
     names = ["", heading, *labels]
     width = max(map(len, names))
@@ -146,26 +194,30 @@ def _stack(heading: str, labels: Sequence[str], columns: Sequence[Sequence[str]]
             used = width
         blocks[-1].append(column)
         used += len(_GAP) + len(column[0])
+    ends = sorted({*accumulate(sizes)} - {0, len(labels)}) if max(sizes) > 1 else []
     return "\n\n".join(
-        "\n".join(_GAP.join(cells).rstrip() for cells in _ruled(block)) for block in blocks
+        "\n".join(_GAP.join(cells).rstrip() for cells in _ruled(block, ends)) for block in blocks
     )
 
 
-def _ruled(block: Sequence[Sequence[str]]) -> list[list[str]]:
+def _ruled(block: Sequence[Sequence[str]], ends: Sequence[int]) -> list[list[str]]:
+    heading, rule = 2, ["-" * len(column[0]) for column in block]
     rows = [list(row) for row in zip(*block, strict=True)]
-    return [*rows[:2], ["-" * len(column[0]) for column in block], *rows[2:]]
+    for end in reversed(ends):
+        rows.insert(heading + end, [""])
+    return [*rows[:heading], rule, *rows[heading:]]
 
 
 def _notes(comparison: Comparison, constant: dict[Metric, float]) -> list[str]:
-    notes = ["* best of its column"] if len(comparison.groups) > 1 else []
+    rivals = comparison.rivals()
+    notes = []
+    if max(map(len, rivals)) > 1:
+        among = ", among the rows of its workload" if len(rivals) > 1 else ""
+        notes.append(f"* best of its column{among}")
     notes += [ORACLE_NOTE] if comparison.oracles else []
     seeds = [len(group) for group in comparison.groups.values()]
     if max(seeds) > 1:
         number = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
         notes.append(f"± 95 % confidence interval of the mean over {number} seeds")
-    for metric, value in constant.items():
-        if not math.isnan(value):
-            name = " ".join(metric.heading).strip()
-            text = f"{metric.scale * value:,.{metric.decimals or 2}f}"
-            notes.append(f"{name}: {text.rstrip('0').rstrip('.')}")
-    return notes
+    known = {metric: value for metric, value in constant.items() if not math.isnan(value)}
+    return notes + [f"{m.name}: {m.text(value)}" for m, value in known.items()]

@@ -87,3 +87,42 @@ def test_the_interval_of_few_values() -> None:
     assert all(math.isnan(value) for value in mean_interval([]))
     # n = 2: mean 1, standard deviation sqrt 2, half width 12.706.
     assert mean_interval([0.0, 2.0]) == pytest.approx((1.0, 12.706))
+
+
+def test_rows_of_one_workload_are_rivals(make_sweep: Any) -> None:
+    results = make_sweep(
+        *(
+            ({"scheduler": scheduler, "workload.rate": rate}, 0, {"hit_rate": 0.1})
+            for scheduler in ("lpm", "fcfs")
+            for rate in (4, 2)
+        )
+    )
+    comparison = compare(results)
+    # The workload's options come first, so that its rows stand together.
+    assert comparison.by == ("workload.rate", "scheduler")
+    assert comparison.rivals() == [["2 fcfs", "2 lpm"], ["4 fcfs", "4 lpm"]]
+    assert comparison.baselines("fcfs") == {
+        "2 fcfs": "2 fcfs",
+        "2 lpm": "2 fcfs",
+        "4 fcfs": "4 fcfs",
+        "4 lpm": "4 fcfs",
+    }
+    assert comparison.baselines("2 lpm") == {"2 fcfs": "2 lpm", "2 lpm": "2 lpm"}
+    with pytest.raises(ValueError, match="baseline='vtc': one of 2 fcfs, 2 lpm, 4 fcfs, 4 lpm, fc"):
+        comparison.baselines("vtc")
+
+
+def test_a_mean_over_different_workloads_is_refused(make_sweep: Any) -> None:
+    results = make_sweep(
+        ({"scheduler": "lpm", "workload": "rag"}, 0, {}),
+        ({"scheduler": "lpm", "workload": "chat"}, 1, {}),
+    )
+    with pytest.raises(ValueError, match="runs 0 and 1 are both 'lpm' but serve different worklo"):
+        compare(results, by=["scheduler"])
+
+
+def test_workloads_that_the_labels_do_not_name_are_numbered(make_sweep: Any) -> None:
+    results = make_sweep(
+        ({"experiment": "a", "workload": "x"}, 0, {}), ({"experiment": "b", "workload": "y"}, 0, {})
+    )
+    assert list(compare(results, by=["experiment"]).workloads.values()) == ["#1", "#2"]

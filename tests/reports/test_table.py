@@ -121,3 +121,43 @@ def test_a_long_label_keeps_its_mark(make_sweep: Any) -> None:
     comparison = compare(make_sweep((options, 0, LPM)), by=["workload", "scheduler"])
     first = comparison_table(comparison).splitlines()[3].split()[0]
     assert first == "w" * 36 + "...†" and len(first) == 40
+
+
+def test_a_star_is_for_the_best_of_its_workload(make_sweep: Any) -> None:
+    results = make_sweep(
+        *(
+            ({"workload": workload, "scheduler": scheduler}, 0, {"hit_rate": rate})
+            for workload, scheduler, rate in [
+                ("chat", "fcfs", 0.7),
+                ("chat", "lpm", 0.8),
+                ("rag", "fcfs", 0.2),
+                ("rag", "lpm", 0.1),
+            ]
+        )
+    )
+    table = comparison_table(compare(results), baseline="fcfs")
+    assert table == (
+        "                      hit\n"
+        "workload scheduler   rate\n"
+        "------------------  ------\n"
+        "chat fcfs           0.700\n"
+        "chat lpm            0.800*\n"
+        "\n"
+        "rag fcfs            0.200*\n"
+        "rag lpm             0.100\n"
+        "\n"
+        "              hit\n"
+        "less fcfs    rate\n"
+        "---------  ------\n"
+        "chat lpm   +0.100\n"
+        "rag lpm    -0.100\n"
+        "\n"
+        "* best of its column, among the rows of its workload\n"
+    )
+
+
+def test_where_all_are_equal_there_is_no_star(make_sweep: Any) -> None:
+    results = make_sweep(
+        *(({"scheduler": scheduler}, 0, {"hit_rate": 0.5}) for scheduler in ("a", "b"))
+    )
+    assert "0.500*" not in comparison_table(compare(results))
