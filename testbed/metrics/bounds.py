@@ -73,14 +73,19 @@ def sharing_bound(paths: PromptPaths) -> Bound:
 
 
 def clairvoyant_bound(
-    paths: PromptPaths, capacity: int | None, order: Sequence[int] | None = None
+    paths: PromptPaths,
+    capacity: int | None,
+    order: Sequence[int] | None = None,
+    *,
+    may_bypass: bool = False,
 ) -> ClairvoyantBound:
     """The most that any eviction rule can reach when requests are served one at a time in `order`.
 
     Belady's rule: a request's own pages stay while it is served; among the others the page leaves
     whose next lookup lies furthest, the deepest first. A page that some request stores again before
     its next lookup need not be kept. capacity: pages; None for no limit. order: positions in
-    `paths`, each at most once; None for all, as they are.
+    `paths`, each at most once; None for all, as they are. may_bypass: a request's own pages may
+    leave as soon as it is served, before others do, as if it had been served outside of the cache.
 
     It bounds serial service. Requests that run together occupy the pool at the same time, which it
     ignores, so a real run has less to keep. O(path nodes * log(path nodes)); raises ValueError if a
@@ -90,7 +95,7 @@ def clairvoyant_bound(
     if capacity is None:
         hits, evicted = _first_use_hits(paths, served), 0
     else:
-        hits, evicted = _belady_hits(paths, served, capacity)
+        hits, evicted = _belady_hits(paths, served, capacity, may_bypass)
     prompt_tokens = np.array([paths.prompt_tokens[i] for i in served], dtype=np.int64)
     # A block trace's last block may be partial: it weighs what the prompt really holds.
     hit_tokens = np.minimum(hits * paths.page_size, prompt_tokens)
@@ -179,7 +184,7 @@ def _first_use_hits(paths: PromptPaths, order: Sequence[int]) -> npt.NDArray[np.
 
 
 def _belady_hits(
-    paths: PromptPaths, order: Sequence[int], capacity: int
+    paths: PromptPaths, order: Sequence[int], capacity: int, may_bypass: bool
 ) -> tuple[npt.NDArray[np.int64], int]:
     """Hit pages of each served request, and all evicted pages, under Belady's rule."""
     pages = paths.pages
@@ -192,6 +197,12 @@ def _belady_hits(
     victims: list[tuple[int, int, int]] = []
     size = evicted = 0
     hits = np.zeros(never, dtype=np.int64)
+
+    def restamp(path: list[int]) -> None:
+        for node in path:
+            next_lookup[node] = next_lookups.pop()
+            heappush(victims, (-next_lookup[node], -depth[node], node))
+
     for place, index in enumerate(order):
         if depth[paths.stored[index]] > capacity:
             raise ValueError(
@@ -208,6 +219,8 @@ def _belady_hits(
             resident[node] = pages[node]
             next_lookup[node] = -1
         hits[place] = found
+        if may_bypass:
+            restamp(path)
         while size > capacity:
             negative_next, _, node = victims[0]
             if next_lookup[node] != -negative_next or not resident[node]:
@@ -217,9 +230,8 @@ def _belady_hits(
             resident[node] -= taken
             size -= taken
             evicted += taken
-        for node in path:
-            next_lookup[node] = next_lookups.pop()
-            heappush(victims, (-next_lookup[node], -depth[node], node))
+        if not may_bypass:
+            restamp(path)
     return hits, evicted
 
 

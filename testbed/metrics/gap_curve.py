@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations, pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,15 @@ from testbed.metrics.service import (
     service_curve,
 )
 from testbed.metrics.timeline import Floats
+
+PROMISED_BY: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "vtc": frozenset({"prompt_weight", "output_weight"}),
+        "locality_fair": frozenset({"window", "prompt_weight", "output_weight"}),
+        "dlpm": frozenset({"quantum", "extend_weight", "output_weight"}),
+    }
+)
+"""Policies that bound the gap, and the options that their bounds depend on."""
 
 
 def service_gap_curve(record: RunRecord, unit: ServiceUnit, times_s: Floats) -> Floats:
@@ -63,8 +73,11 @@ def promised_gap(
     VTC (Sheng et al., OSDI 2024): 2 max(w_p L, w_q M). DLPM (arXiv 2501.14312):
     2 (Q + w_e L + w_q M). locality_fair: 2 (1 + window) (w_p L + w_q M). L: the longest prompt. M:
     tokens of a full batch, which are at most the pool's. options: the scheduler's own, by name.
-    Service is per weight, so the lightest client's weight divides.
+    Service is per weight, so the lightest client's weight divides. None, too, where an option that
+    the bound depends on is not known.
     """
+    if not PROMISED_BY.get(scheduler, frozenset()) <= options.keys():
+        return None
     requests = record.requests
     longest = int(requests["prompt_tokens"].max(initial=0))
     batch = record.counters["num_pages"] * record.counters["page_size"]

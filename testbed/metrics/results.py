@@ -142,9 +142,11 @@ def write_run(
         ("measured", measured, MEASURED_COLUMNS),
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # The name of a killed writer's folder says that it is dead; nobody else writes into ours.
+    # The name of a killed writer's folder says that it is dead; nobody else writes into ours, so
+    # one with our number is of a process that had it before us.
     for left_over in folder.parent.glob(f".{folder.name}.*.partial"):
-        if not _is_running(left_over.name.split(".")[-2]):
+        writer = left_over.name.split(".")[-2]
+        if writer == str(os.getpid()) or not _is_running(writer):
             shutil.rmtree(left_over, ignore_errors=True)
     partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     partial.mkdir()

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from testbed.reports.comparison import ORACLE_NOTE, Comparison
-from testbed.reports.style import STYLE, colours, save, write_whole
+from testbed.reports.style import STYLE, TEXT_WIDTH, colours, publish
 
 BOUNDS: Mapping[str, tuple[str, tuple[float, tuple[float, ...]]]] = MappingProxyType(
     {
@@ -27,11 +27,7 @@ BAR_HEIGHT = 0.62
 
 def plot_policies(comparison: Comparison, stem: str | Path) -> list[Path]:
     """Write hit rate and throughput by policy as STEM.pdf, STEM.png and the numbers as STEM.csv."""
-    table = policy_table(comparison).to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    return [
-        *save(policy_figure(comparison), stem),
-        write_whole(Path(f"{stem}.csv"), table.encode()),
-    ]
+    return publish(policy_figure(comparison), policy_table(comparison), stem)
 
 
 def policy_table(comparison: Comparison) -> pd.DataFrame:
@@ -50,8 +46,7 @@ def policy_figure(comparison: Comparison) -> Figure:
     """Two panels of bars, one row a label: hit rate with its two bounds, and output throughput."""
     labels = list(comparison.groups)
     with matplotlib.rc_context(dict(STYLE)):
-        # 7 inches is the text width of two columns.
-        figure = Figure(figsize=(7.0, 0.95 + 0.24 * len(labels)), layout="constrained")
+        figure = Figure(figsize=(TEXT_WIDTH, 0.95 + 0.24 * len(labels)), layout="constrained")
         hit, throughput = figure.subplots(1, 2, sharey=True)
         _bars(hit, comparison, "hit_rate", decimals=3)
         _bars(throughput, comparison, "output_tokens_per_s", decimals=0)

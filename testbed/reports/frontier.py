@@ -11,23 +11,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from testbed.reports.comparison import ORACLE_NOTE, Comparison
-from testbed.reports.style import STYLE, colours, save, write_whole
+from testbed.reports.style import MARKERS, STYLE, TEXT_WIDTH, colours, publish
 
 GAPS = {
     "max_service_gap": "Largest service gap (total tokens)",
     "max_extended_service_gap": "Largest service gap (extended tokens)",
 }
 GAINS = {"hit_rate": "Prefix-cache hit rate", "output_tokens_per_s": "Output throughput (tokens/s)"}
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 def plot_frontier(comparison: Comparison, stem: str | Path) -> list[Path]:
     """Write the frontier as STEM.pdf and STEM.png, and its points as STEM.csv."""
-    table = frontier_table(comparison).to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    return [
-        *save(frontier_figure(comparison), stem),
-        write_whole(Path(f"{stem}.csv"), table.encode()),
-    ]
+    return publish(frontier_figure(comparison), frontier_table(comparison), stem)
 
 
 def frontier_table(comparison: Comparison) -> pd.DataFrame:
@@ -43,9 +38,12 @@ def frontier_table(comparison: Comparison) -> pd.DataFrame:
 
 
 def frontier_figure(comparison: Comparison) -> Figure:
-    """Gains by gaps, each panel with a point a label; up and to the left is better."""
+    """Gains by gaps, each panel with a point a label; up and to the left is better.
+
+    A thin line joins the points of one policy, in their order.
+    """
     with matplotlib.rc_context(dict(STYLE)):
-        figure = Figure(figsize=(7.0, 4.8), layout="constrained")
+        figure = Figure(figsize=(TEXT_WIDTH, 4.4), layout="constrained")
         panels = figure.subplots(len(GAINS), len(GAPS), sharey="row", sharex="col")
         for row, (gain, gain_name) in zip(panels, GAINS.items(), strict=True):
             row[0].set_ylabel(gain_name)
@@ -56,7 +54,8 @@ def frontier_figure(comparison: Comparison) -> Figure:
         if comparison.oracles:
             figure.supxlabel(ORACLE_NOTE, fontsize=STYLE["xtick.labelsize"])
         handles, names = panels[0][0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper center", ncols=3)
+        title = ", ".join(option.rpartition(".")[2] for option in comparison.by)
+        figure.legend(handles, names, loc="outside upper center", ncols=3, title=title)
     return figure
 
 
@@ -64,7 +63,7 @@ def _points(axes: Axes, comparison: Comparison, gap: str, gain: str) -> None:
     axes.grid()
     labels = list(comparison.groups)
     own = colours(labels)
-    positive = False
+    paths: dict[str, list[tuple[float, float]]] = {}
     for place, label in enumerate(labels):
         x, y = comparison.interval(label, gap), comparison.interval(label, gain)
         spread = [None if math.isnan(v.half_width) else v.half_width for v in (x, y)]
@@ -77,8 +76,16 @@ def _points(axes: Axes, comparison: Comparison, gap: str, gain: str) -> None:
             color=own[label],
             markersize=5,
             elinewidth=0.8,
-            label=label + comparison.mark(label),
+            label=_short(label) + comparison.mark(label),
         )
-        positive = positive or x.mean > 0
-    if positive:
+        paths.setdefault(label.split(" ")[0], []).append((x.mean, y.mean))
+    for policy, points in paths.items():
+        colour = own[next(label for label in labels if label.split(" ")[0] == policy)]
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=0.6, alpha=0.6, zorder=1)
+    if any(x > 0 for points in paths.values() for x, _ in points):
         axes.set_xscale("log")
+
+
+def _short(label: str) -> str:
+    """The label without the options that its policy does not have."""
+    return " ".join(part for part in label.split(" ") if part != "-")

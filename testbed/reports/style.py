@@ -1,4 +1,4 @@
-"""How figures look: one style, one colour a policy, the same bytes every time."""
+"""How figures look: one style, one look a policy, the same bytes every time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
+import pandas as pd
 from matplotlib.figure import Figure
+
+COLUMN_WIDTH = 3.33
+TEXT_WIDTH = 7.0
+"""Inches: one column, and both, of a two-column paper."""
 
 STYLE: Mapping[Any, Any] = MappingProxyType(
     {
@@ -19,16 +24,22 @@ STYLE: Mapping[Any, Any] = MappingProxyType(
         "axes.titlesize": 8,
         "axes.labelsize": 8,
         "xtick.labelsize": 7,
-        "ytick.labelsize": 8,
+        "ytick.labelsize": 7,
         "legend.fontsize": 7,
+        "legend.title_fontsize": 7,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.linewidth": 0.6,
+        "lines.markeredgewidth": 0,
         "xtick.major.width": 0.6,
+        "xtick.minor.width": 0.4,
         "ytick.major.size": 0,
+        "ytick.minor.size": 0,
         "axes.axisbelow": True,
         "grid.color": "#dddddd",
         "grid.linewidth": 0.5,
+        "lines.linewidth": 1.0,
+        "lines.markersize": 3.5,
         "legend.frameon": False,
         # TrueType, which publishers accept, in place of Type 3.
         "pdf.fonttype": 42,
@@ -49,33 +60,65 @@ PALETTE = (
     "#999999",
     "#000000",
 )
-POLICY_COLOURS: Mapping[str, str] = MappingProxyType(
+MARKERS = ("o", "s", "^", "D", "v", "X", "p", "<")
+
+
+class Look(NamedTuple):
+    """A colour of PALETTE and one of MARKERS."""
+
+    colour: str
+    marker: str
+
+
+# Yellow is left out: it is too faint for a line.
+_COLUMNS = (*PALETTE[:6], *PALETTE[7:])
+_POLICIES = (
+    "lpm sjf dfs_weight dlpm dfs vtc fcfs locality_fair",
+    "k_lpm srpt preble mdrr random lcf routing_key justitia",
+    "lof hrrn priority token_bucket rpm vtc_oracle sjf_uncached srpt_oracle",
+    "preemptive_priority",
+    "lfu fifo sieve gdsf s3_fifo slru lru belady",
+    "slru_decay filo tail_lru pgdsf ttl marconi mru look_ahead",
+    "reuse_probability pin",
+    "cache_aware least_loaded prefix_hash preble_e2 precise_prefix d2lpm round_robin dynamo",
+    "session_affinity power_of_two",
+)
+"""Schedulers, evictors, routers; their colours: blue, orange, green, pink, sky, vermilion, grey,
+black."""
+POLICY_LOOKS: Mapping[str, Look] = MappingProxyType(
     {
-        "fcfs": "#999999",
-        "lpm": "#0072B2",
-        "dfs": "#56B4E9",
-        "dfs_weight": "#009E73",
-        "vtc": "#D55E00",
-        "dlpm": "#CC79A7",
-        "locality_fair": "#000000",
-        "sjf": "#E69F00",
-        "hrrn": "#F0E442",
-        "lru": "#999999",
-        "fifo": "#E69F00",
-        "lfu": "#0072B2",
-        "round_robin": "#999999",
-        "least_loaded": "#E69F00",
+        name: Look(_COLUMNS[column], MARKERS[(row + column) % len(MARKERS)])
+        for row, names in enumerate(_POLICIES)
+        for column, name in enumerate(names.split())
     }
 )
-"""A policy keeps its colour from figure to figure."""
+"""A policy keeps its look from figure to figure; a marker never comes twice with one colour."""
+
+
+def looks(labels: Sequence[str]) -> dict[str, Look]:
+    """A look for each label: its policy's own if it starts with a known one, else a free one."""
+    known = {label: POLICY_LOOKS.get(label.split(" ")[0]) for label in labels}
+    taken = {look.colour for look in known.values() if look is not None}
+    free = [colour for colour in _COLUMNS if colour not in taken] or list(_COLUMNS)
+    chosen: dict[str, Look] = {}
+    others = 0
+    for label, look in known.items():
+        if look is None:
+            look = Look(free[others % len(free)], MARKERS[others % len(MARKERS)])
+            others += 1
+        chosen[label] = look
+    return chosen
 
 
 def colours(labels: Sequence[str]) -> dict[str, str]:
-    """A colour for each label: its policy's own if it starts with a known one, else a free one."""
-    chosen = {label: POLICY_COLOURS.get(label.split(" ")[0], "") for label in labels}
-    free = [colour for colour in PALETTE if colour not in chosen.values()] or list(PALETTE)
-    others = [label for label, colour in chosen.items() if not colour]
-    return chosen | {label: free[i % len(free)] for i, label in enumerate(others)}
+    """The colours of `looks`."""
+    return {label: look.colour for label, look in looks(labels).items()}
+
+
+def publish(figure: Figure, table: pd.DataFrame, stem: str | Path) -> list[Path]:
+    """Write the figure as STEM.pdf and STEM.png, and what it shows as STEM.csv."""
+    text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    return [*save(figure, stem), write_whole(Path(f"{stem}.csv"), text.encode())]
 
 
 def save(figure: Figure, stem: str | Path) -> list[Path]:

@@ -111,8 +111,10 @@ def test_only_the_leftovers_of_writers_that_died_are_removed(
     ended.wait()
     dead = tmp_path / f".a.{ended.pid}.partial"
     alive = tmp_path / f".a.{os.getppid()}.partial"
-    dead.mkdir()
-    alive.mkdir()
+    # As of a killed container whose processes were numbered as those of the next are.
+    ours = tmp_path / f".a.{os.getpid()}.partial"
+    for left_over in (dead, alive, ours):
+        left_over.mkdir()
     write(tmp_path / "a", record)
     assert sorted(path.name for path in tmp_path.iterdir()) == [alive.name, "a"]
 

@@ -19,12 +19,14 @@ MakeSweep = Callable[..., Results]
 def make_sweep(tmp_path: Path) -> MakeSweep:
     """make_sweep((options, seed, summary), ...) writes and loads one run a triple.
 
-    A run whose scheduler is called `oracle` is one with an oracle.
+    A fourth item is the run's record, else it is empty. A run whose scheduler is called `oracle` is
+    one with an oracle.
     """
 
-    def make(*runs: tuple[dict[str, Any], int, dict[str, float]]) -> Results:
-        record = RunRecord(columns_of([], REQUEST_COLUMNS), columns_of([], STEP_COLUMNS), None, {})
-        for number, (options, seed, summary) in enumerate(runs):
+    def make(*runs: tuple[Any, ...]) -> Results:
+        empty = RunRecord(columns_of([], REQUEST_COLUMNS), columns_of([], STEP_COLUMNS), None, {})
+        for number, (options, seed, summary, *records) in enumerate(runs):
+            record = records[0] if records else empty
             write_run(
                 tmp_path / "sweep" / str(number),
                 config={**options, "seed": seed},

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from testbed.policies import registry
 from testbed.reports import style
 from testbed.reports.comparison import Comparison, compare
 from testbed.reports.figures import plot_policies, policy_figure, policy_table
-from testbed.reports.style import PALETTE, POLICY_COLOURS, colours
+from testbed.reports.style import PALETTE, POLICY_LOOKS, colours, looks
 
 
 def summary(hit: float, throughput: float, bound: float = 0.6) -> dict[str, float]:
@@ -101,13 +102,19 @@ def test_fonts_are_embedded_as_truetype(comparison: Comparison, tmp_path: Path) 
     assert b"/FontFile2" in pdf
 
 
-def test_a_policy_keeps_its_colour_and_strangers_get_free_ones() -> None:
-    assert colours(["lpm", "fcfs"])["lpm"] == colours(["lpm 100", "x"])["lpm 100"]
+def test_a_policy_keeps_its_look_and_strangers_get_free_colours() -> None:
+    assert looks(["lpm", "fcfs"])["lpm"] == looks(["lpm 100", "x"])["lpm 100"]
     chosen = colours(["fcfs", "mine", "lpm", "yours"])
     assert len(set(chosen.values())) == 4
     assert set(chosen.values()) <= set(PALETTE)
     assert len(colours([f"p{i}" for i in range(20)])) == 20
-    assert set(POLICY_COLOURS.values()) <= set(PALETTE)
+
+
+@pytest.mark.parametrize("kind", ["scheduling", "eviction", "routing"])
+def test_no_two_policies_of_a_kind_that_ships_look_alike(kind: Any) -> None:
+    names = registry.BUILT_IN[kind]
+    assert names.keys() <= POLICY_LOOKS.keys()
+    assert len({POLICY_LOOKS[name] for name in names}) == len(names)
 
 
 def test_a_failing_write_keeps_the_old_file(

@@ -1,0 +1,1 @@
+"""The figures of a paper, each from its experiments with one command."""
