@@ -3,6 +3,7 @@
 from testbed.workloads.arrivals import (
     AllAtOnce,
     Arrivals,
+    ClosedLoopArrivals,
     ConstantArrivals,
     GammaArrivals,
     PoissonArrivals,
@@ -11,9 +12,11 @@ from testbed.workloads.arrivals import (
     TraceArrivals,
 )
 from testbed.workloads.data_folder import data_folder, find_data_file
+from testbed.workloads.file_workload import FileWorkload
 from testbed.workloads.synthetic import (
     Client,
     DrawnLengthsWorkload,
+    FittedWorkload,
     LengthsWorkload,
     LessonWorkload,
     MultiClientWorkload,
@@ -21,15 +24,20 @@ from testbed.workloads.synthetic import (
     RagWorkload,
     Segment,
 )
+from testbed.workloads.template_segments import TemplateSegment
+from testbed.workloads.templates import TemplateWorkload
 from testbed.workloads.traces import MooncakeTrace
-from testbed.workloads.workload import Workload
+from testbed.workloads.workload import ProgramWorkload, Workload
 
 __all__ = [
     "AllAtOnce",
     "Arrivals",
     "Client",
+    "ClosedLoopArrivals",
     "ConstantArrivals",
     "DrawnLengthsWorkload",
+    "FileWorkload",
+    "FittedWorkload",
     "GammaArrivals",
     "LengthsWorkload",
     "LessonWorkload",
@@ -37,9 +45,12 @@ __all__ = [
     "MultiClientWorkload",
     "Phase",
     "PoissonArrivals",
+    "ProgramWorkload",
     "RagWorkload",
     "Retimed",
     "Segment",
+    "TemplateSegment",
+    "TemplateWorkload",
     "TimedArrivals",
     "TraceArrivals",
     "Workload",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +13,9 @@ import numpy.typing as npt
 
 from testbed.core.request import Request
 from testbed.workloads.data_folder import find_data_file
+from testbed.workloads.formats.fields import require_object
+from testbed.workloads.formats.mooncake import Row, mooncake_row
+from testbed.workloads.formats.source import Line, lines, parse_line
 from testbed.workloads.parameters import (
     MAX_LENGTH,
     require_int,
@@ -21,14 +23,10 @@ from testbed.workloads.parameters import (
     require_positive,
 )
 from testbed.workloads.tokens import (
-    NUM_INT32_TOKENS,
     mixed_tokens,
     output_tokens,
     require_vocab,
 )
-
-MAX_TIMESTAMP_MS = 1 << 53
-"""Beyond it a float no longer holds every whole number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,35 +143,25 @@ class _Rows(NamedTuple):
     hash_ids: npt.NDArray[np.int64]
 
 
-class _Row(NamedTuple):
-    timestamp: float
-    input_length: int
-    output_length: int
-    hash_ids: list[int]
-
-
 def _read(path: Path, limit: int | None, block_size: int, skip: bool) -> tuple[_Rows, int]:
     timestamps, inputs, outputs, hash_ids = array("d"), array("q"), array("q"), array("q")
     skipped = 0
     earliest = 0.0
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if len(timestamps) == limit:
-                break
-            if line.isspace():
-                continue
-            try:
-                row = _parse(line, block_size, earliest)
-            except ValueError as error:
-                if not skip:
-                    raise ValueError(f"{path}, line {number}: {error}") from None
-                skipped += 1
-                continue
-            earliest = row.timestamp
-            timestamps.append(row.timestamp)
-            inputs.append(row.input_length)
-            outputs.append(row.output_length)
-            hash_ids.extend(row.hash_ids)
+    for line in lines(path):
+        if len(timestamps) == limit:
+            break
+        try:
+            row = _parse(line, block_size, earliest)
+        except ValueError as error:
+            if not skip:
+                raise ValueError(f"{path}, line {line.number}: {error}") from None
+            skipped += 1
+            continue
+        earliest = row.timestamp
+        timestamps.append(row.timestamp)
+        inputs.append(row.input_length)
+        outputs.append(row.output_length)
+        hash_ids.extend(row.hash_ids)
     if not timestamps:
         left_out = f" ({skipped} bad lines were skipped)" if skipped else ""
         raise ValueError(f"{path} holds no requests{left_out}; at least one line is needed")
@@ -181,61 +169,11 @@ def _read(path: Path, limit: int | None, block_size: int, skip: bool) -> tuple[_
     return rows, skipped
 
 
-def _parse(line: bytes, block_size: int, earliest: float) -> _Row:
-    """One line of the trace; ValueError says which field is wrong and what is accepted."""
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON ({error})") from None
-    if not isinstance(fields, dict):
-        raise ValueError(f"the line is {_shown(fields)}; a JSON object is needed")
-    timestamp = _number(fields, "timestamp", 0, MAX_TIMESTAMP_MS)
-    input_length = _number(fields, "input_length", 1, MAX_LENGTH)
-    output_length = _number(fields, "output_length", 1, MAX_LENGTH)
-    if timestamp < earliest:
+def _parse(line: Line, block_size: int, earliest: float) -> Row:
+    row = mooncake_row(require_object(parse_line(line)), block_size)
+    if row.timestamp < earliest:
         raise ValueError(
-            f"timestamp {timestamp} is before {earliest:.0f}, that of an earlier line; "
+            f"timestamp {row.timestamp} is before {earliest:.0f}, that of an earlier line; "
             f"lines in order of time are needed"
         )
-    return _Row(timestamp, input_length, output_length, _hash_ids(fields, input_length, block_size))
-
-
-def _number(fields: dict[str, Any], name: str, least: int, most: int) -> int:
-    value = _present(fields, name)
-    if name == "timestamp" and type(value) is float and value.is_integer():
-        value = int(value)
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(
-            f"{name} is {_shown(value)}; a whole number from {least} to {most} is needed"
-        )
-    return value
-
-
-def _hash_ids(fields: dict[str, Any], input_length: int, block_size: int) -> list[int]:
-    ids = _present(fields, "hash_ids")
-    blocks = -(-input_length // block_size)
-    if not isinstance(ids, list):
-        raise ValueError(f"hash_ids is {_shown(ids)}; a list of {blocks} whole numbers is needed")
-    if len(ids) != blocks:
-        raise ValueError(
-            f"hash_ids has {len(ids)} entries; input_length {input_length} needs {blocks}, "
-            f"one for every {block_size} tokens"
-        )
-    most = NUM_INT32_TOKENS // block_size - 1
-    if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > most:
-        bad = next(i for i in ids if type(i) is not int or not 0 <= i <= most)
-        raise ValueError(f"hash_ids holds {_shown(bad)}; whole numbers from 0 to {most} are needed")
-    return ids
-
-
-def _present(fields: dict[str, Any], name: str) -> Any:
-    if name not in fields:
-        raise ValueError(f"{name} is missing")
-    return fields[name]
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list | dict):
-        return "a list" if isinstance(value, list) else "an object"
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return row

@@ -1,4 +1,4 @@
-"""A data folder of six requests, and the command line called in this process."""
+"""A data folder of six requests and their statistics, and the command line in this process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from experiments import run
+from testbed.workloads import MooncakeTrace
+from testbed.workloads.fitted_statistics import save_statistics
+from testbed.workloads.fitting import fit
 
 MOONCAKE_ROWS = [
     {"timestamp": 1000 * i, "input_length": 700, "output_length": 5, "hash_ids": [0, 1 + i // 2]}
@@ -24,6 +27,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     trace = folder / "mooncake" / "conversation_trace.jsonl"
     trace.parent.mkdir(parents=True)
     trace.write_text("".join(json.dumps(row) + "\n" for row in MOONCAKE_ROWS))
+    save_statistics(fit(MooncakeTrace(trace), 512), folder / "fitted.json")
     monkeypatch.setenv("TESTBED_DATA", str(folder))
     return folder
 
