@@ -16,6 +16,7 @@ from experiments.simulation import Simulation
 from testbed.core.config import PRESETS, CacheConfig, SchedulerConfig
 from testbed.core.cost import CostModel
 from testbed.policies import registry
+from testbed.sim.fitted import read_latency
 from testbed.sim.hardware import (
     EFFICIENCY,
     HARDWARE,
@@ -25,11 +26,14 @@ from testbed.sim.hardware import (
     get_efficiency,
     kv_pool_tokens,
 )
-from testbed.sim.latency import Roofline
+from testbed.sim.latency import LatencyModel, Roofline
 from testbed.workloads import (
     AllAtOnce,
+    ClosedLoopArrivals,
     ConstantArrivals,
     DrawnLengthsWorkload,
+    FileWorkload,
+    FittedWorkload,
     GammaArrivals,
     LessonWorkload,
     MooncakeTrace,
@@ -37,7 +41,23 @@ from testbed.workloads import (
     PoissonArrivals,
     RagWorkload,
     Retimed,
+    TemplateWorkload,
     TraceArrivals,
+)
+from testbed.workloads.programs import (
+    ChatPrograms,
+    ChoicePrograms,
+    FewShotPrograms,
+    GenerativeAgentPrograms,
+    JsonPrograms,
+    JudgePrograms,
+    RagPrograms,
+    ReActPrograms,
+    SelfConsistencyPrograms,
+    SingleShotPrograms,
+    SkeletonOfThoughtPrograms,
+    TreeOfThoughtPrograms,
+    VoicePrograms,
 )
 
 Build = Callable[..., Any]
@@ -47,6 +67,8 @@ CacheOptions = schema_of(
     CacheConfig, drop=("num_pages",), extra={"tokens": (int | None, None)}, instantiable=False
 )
 BatchingOptions = schema_of(SchedulerConfig, instantiable=False)
+MAX_PAGES = 2**31 - 1
+"""Page ids are int32."""
 CARD_FIELDS = tuple(f.name for f in fields(Accelerator))
 
 
@@ -65,8 +87,10 @@ class Options:
 
     cache.tokens: KV tokens of one replica; null takes what the weights leave free on the hardware.
     batching: the fields of SchedulerConfig. staleness: seconds between two looks of the router at
-    loads and caches; 0 shows it everything live. check: balance the cache's books after every
-    step that decides something, which is slow. output: the folder that runs are written to.
+    loads and caches; 0 shows it everything live. latency: a file of step times that
+    `testbed calibrate` wrote; null takes the roofline of hardware and model. check: balance the
+    cache's books after every step that decides something, which is slow. output: the folder that
+    runs are written to.
     """
 
     workload: Any = MISSING
@@ -82,6 +106,7 @@ class Options:
     record: RecordOptions = field(default_factory=RecordOptions)
     replicas: int = 1
     staleness: float = 0.0
+    latency: str | None = None
     check: bool = False
     seed: int = 0
     output: str = "results"
@@ -99,12 +124,41 @@ class Choice(NamedTuple):
 SEEDED = {"seed": "${seed}"}
 """An option named seed follows the run's."""
 
+TOOL_AGENT = {
+    "name": "tool_agent",
+    "instruction_tokens": 4007,
+    "question_tokens": [20, 27, 36],
+    "steps": [7, 11, 16],
+    "thought_tokens": [37, 55, 91],
+    "observation_tokens": [16, 388],
+}
+"""Policy and 14 tools of tau-bench's airline, and the lengths of its 200 recorded trajectories
+(github.com/sierra-research/tau-bench)."""
+
 WORKLOADS: dict[str, tuple[type, dict[str, Any]]] = {
+    "file": (FileWorkload, {}),
+    "fitted": (FittedWorkload, {}),
     "mooncake": (MooncakeTrace, {"path": "mooncake/conversation_trace.jsonl"}),
     "rag": (RagWorkload, {}),
     "lesson": (LessonWorkload, {}),
+    "template": (TemplateWorkload, {}),
     "lengths": (DrawnLengthsWorkload, {}),
     "fairness": (MultiClientWorkload, {}),
+    "chat": (ChatPrograms, {}),
+    "chat_long": (ChatPrograms, {"name": "chat_long", "answer_tokens": [256, 512]}),
+    "choice": (ChoicePrograms, {}),
+    "few_shot": (FewShotPrograms, {}),
+    "generative_agents": (GenerativeAgentPrograms, {}),
+    "json": (JsonPrograms, {}),
+    "judge": (JudgePrograms, {}),
+    "rag_programs": (RagPrograms, {}),
+    "react": (ReActPrograms, {}),
+    "self_consistency": (SelfConsistencyPrograms, {}),
+    "single_shot": (SingleShotPrograms, {}),
+    "skeleton_of_thought": (SkeletonOfThoughtPrograms, {}),
+    "tool_agent": (ReActPrograms, TOOL_AGENT),
+    "tree_of_thought": (TreeOfThoughtPrograms, {}),
+    "voice": (VoicePrograms, {}),
 }
 ARRIVALS = {
     "trace": TraceArrivals,
@@ -112,6 +166,7 @@ ARRIVALS = {
     "gamma": GammaArrivals,
     "constant": ConstantArrivals,
     "all_at_once": AllAtOnce,
+    "closed_loop": ClosedLoopArrivals,
 }
 POLICY_GROUPS: dict[str, registry.Kind] = {
     "scheduler": "scheduling",
@@ -124,7 +179,9 @@ POLICY_GROUPS: dict[str, registry.Kind] = {
 def choices() -> Iterator[Choice]:
     """Every value of every group, policies of other packages' entry points included."""
     for name, (workload, defaults) in WORKLOADS.items():
-        yield Choice("workload", name, schema_of(workload, defaults={**SEEDED, **defaults}))
+        # `scripted` stays as it is: a simulation has no model to leave the answers to.
+        node = schema_of(workload, drop=("scripted",), defaults={**SEEDED, **defaults})
+        yield Choice("workload", name, node)
     for name, arrivals in ARRIVALS.items():
         yield Choice("arrivals", name, schema_of(arrivals, defaults=SEEDED))
     for group, kind in POLICY_GROUPS.items():
@@ -166,9 +223,17 @@ def build_simulation(options: Mapping[str, Any], build: Build) -> Simulation:
         raise ValueError(
             f"cache.page_size={cache['page_size']}: 1 to cache.tokens={tokens} is needed"
         )
-    latency = Roofline(
-        model, accelerator, get_efficiency(accelerator.name, hardware["engine"]), hardware["tp"]
-    )
+    if tokens // cache["page_size"] > MAX_PAGES:
+        raise ValueError(
+            f"cache.tokens={tokens}: at most {MAX_PAGES} pages of cache.page_size="
+            f"{cache['page_size']} are needed"
+        )
+    latency: LatencyModel
+    if options["latency"] is None:
+        efficiency = get_efficiency(accelerator.name, hardware["engine"])
+        latency = Roofline(model, accelerator, efficiency, hardware["tp"])
+    else:
+        latency, _ = read_latency(options["latency"])
     cost = CostModel(
         latency.step_seconds, model.linear_flops_per_token, model.attention_flops_per_pair
     )

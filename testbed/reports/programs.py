@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from testbed.metrics.loading import Results
 from testbed.reports.curves import HALF_WIDTH, interval_table, runs_table
-from testbed.reports.style import COLUMN_WIDTH, PALETTE, STYLE, TEXT_WIDTH, publish
+from testbed.reports.style import COLUMN_WIDTH, PALETTE, STYLE, TEXT_WIDTH, colours, publish
 
 WORKLOAD, ARM = "workload.name", "ablation"
 FULL = "full"
@@ -111,6 +111,7 @@ def plot_ablation(table: pd.DataFrame, stem: str | Path) -> list[Path]:
         figure = Figure(figsize=(TEXT_WIDTH, 2.2), layout="constrained")
         axes = figure.subplots()
         width = 0.84 / len(arms)
+        own = colours(arms)
         for place, arm in enumerate(arms):
             rows = table[table[ARM] == arm]
             shift = (place - (len(arms) - 1) / 2) * width
@@ -118,7 +119,7 @@ def plot_ablation(table: pd.DataFrame, stem: str | Path) -> list[Path]:
                 [workloads.index(name) + shift for name in rows[WORKLOAD]],
                 rows["speed"],
                 width=0.9 * width,
-                color=PALETTE[place % len(PALETTE)],
+                color=own[arm],
                 yerr=rows[f"speed{HALF_WIDTH}"].fillna(0.0),
                 error_kw={"elinewidth": 0.8},
                 label=arm.replace("_", " "),

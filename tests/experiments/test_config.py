@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
@@ -23,6 +24,8 @@ NEEDED = {
     ("arrivals", "constant"): ["arrivals.rate=2"],
     ("arrivals", "closed_loop"): ["arrivals.concurrency=4"],
     ("model", "llama-3.1-70b"): ["hardware.tp=4"],
+    ("workload", "file"): ["workload.path=mooncake/conversation_trace.jsonl"],
+    ("workload", "fitted"): ["workload.path=fitted.json"],
 }
 """What a choice cannot do without."""
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
@@ -57,13 +60,20 @@ def test_every_choice_builds(choice: Choice) -> None:
     assert isinstance(simulation.routing(), RoutingPolicy)
 
 
+def values_of(key: str, text: object) -> list[str]:
+    """What a sweep over one option tries; a value may be a list of its own."""
+    override = OverridesParser.create().parse_override(f"{key}={text}")
+    if override.is_sweep_override():
+        return list(override.sweep_string_iterator())
+    return [str(text)]
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_builds_what_it_sweeps(name: str) -> None:
     composed = compose("config", [f"experiment={name}"], return_hydra_config=True)
-    swept = dict(composed.hydra.sweeper.params)
-    for place in range(max(len(str(values).split(",")) for values in swept.values())):
-        values = {key: str(value).split(",") for key, value in swept.items()}
-        overrides = [f"{key}={own[place % len(own)]}" for key, own in values.items()]
+    swept = {key: values_of(key, text) for key, text in composed.hydra.sweeper.params.items()}
+    for place in range(max(map(len, swept.values()))):
+        overrides = [f"{key}={own[place % len(own)]}" for key, own in swept.items()]
         build(f"experiment={name}", *overrides)
 
 

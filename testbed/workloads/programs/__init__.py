@@ -1,0 +1,36 @@
+"""Ready programs: the LM programs that papers measure, one file a family."""
+
+from testbed.workloads.programs.agents import GenerativeAgentPrograms, ReActPrograms
+from testbed.workloads.programs.chat import ChatPrograms
+from testbed.workloads.programs.extraction import JsonPrograms
+from testbed.workloads.programs.family import ProgramFamily, Script, Shelf, Turn, ask
+from testbed.workloads.programs.few_shot import ChoicePrograms, FewShotPrograms
+from testbed.workloads.programs.judge import JudgePrograms
+from testbed.workloads.programs.rag import RagPrograms
+from testbed.workloads.programs.reasoning import (
+    SelfConsistencyPrograms,
+    SkeletonOfThoughtPrograms,
+    TreeOfThoughtPrograms,
+)
+from testbed.workloads.programs.single import SingleShotPrograms, VoicePrograms
+
+__all__ = [
+    "ChatPrograms",
+    "ChoicePrograms",
+    "FewShotPrograms",
+    "GenerativeAgentPrograms",
+    "JsonPrograms",
+    "JudgePrograms",
+    "ProgramFamily",
+    "RagPrograms",
+    "ReActPrograms",
+    "Script",
+    "SelfConsistencyPrograms",
+    "Shelf",
+    "SingleShotPrograms",
+    "SkeletonOfThoughtPrograms",
+    "TreeOfThoughtPrograms",
+    "Turn",
+    "VoicePrograms",
+    "ask",
+]
