@@ -27,21 +27,24 @@ class Lines:
 
 
 class ProgressBar:
-    """Requests done of `total`; a context manager."""
+    """Requests, or whatever `unit` says, done of `total`; a context manager."""
 
-    def __init__(self, total: int, label: str) -> None:
+    def __init__(
+        self, total: int, label: str, unit: str = "requests", *, hidden: bool = False
+    ) -> None:
         on_terminal = sys.stderr.isatty()
         self._bar = tqdm(
             total=total,
             desc=label,
-            unit="request",
+            unit=f" {unit}",
             delay=DELAY_S,
+            disable=hidden,
             miniters=1,
             mininterval=0.2 if on_terminal else 5.0,
             file=sys.stderr if on_terminal else Lines(sys.stderr),
             bar_format=None
             if on_terminal
-            else "{desc}: {n_fmt} of {total_fmt} requests, {elapsed} elapsed, {rate_fmt}",
+            else f"{{desc}}: {{n_fmt}} of {{total_fmt}} {unit}, {{elapsed}} elapsed, {{rate_fmt}}",
         )
 
     def show(self, done: int) -> None:

@@ -15,11 +15,9 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import hydra
@@ -33,11 +31,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from experiments.config import POLICY_GROUPS, Options, build_simulation, choices, policy_choice
+from experiments.identity import digests, overridden, run_name
 from experiments.job import run_job
-from experiments.progress import ProgressBar
+from experiments.sweep_progress import FAILED, FINISHED, RunProgress, note, say
 from testbed.metrics.results import ResultsError, config_hash, is_complete
 from testbed.policies import PolicyError, registry
-from testbed.workloads import find_data_file
 
 CONF = Path(__file__).resolve().parent / "conf"
 FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -52,46 +50,93 @@ MISTAKES = (
 """What a user can cause; anything else is a defect and shows its traceback."""
 RUNNING_MISTAKES = (OSError, PolicyError, ResultsError)
 """Likewise once a run has begun: a ValueError then comes from a policy's own code."""
+LAUNCHER_EXTRAS = (
+    "pip install -e '.[sweeps]' brings joblib's and Slurm's launcher, '.[ray]' brings Ray's"
+)
+
+
+@dataclass
+class SweeperOptions:
+    """The options of hydra_plugins.resuming_sweeper; here, so that workers without it compose."""
+
+    _target_: str = "hydra_plugins.resuming_sweeper.ResumingSweeper"
+    params: dict[str, str] | None = None
 
 
 def main() -> int:
     """Run what the command line asks for; returns the exit status."""
     wants_traceback = FULL_ERROR in os.environ
-    process = os.getpid()
-    failures: list[int] = []
-
-    @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-    def run(config: DictConfig) -> None:
-        status = run_one(config, wants_traceback)
-        if status and os.getpid() != process:
-            # In a launcher's worker process only an exception reaches the main one.
-            raise RuntimeError("a job failed; its error is printed above")
-        if status:
-            failures.append(status)
-
+    task = Task(wants_traceback)
+    start = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(task)
     try:
         sys.argv[1:] = with_foreign_policies(sys.argv[1:])
         register_options()
         # Otherwise Hydra prints errors itself, several lines each, and exits.
         with env_override({FULL_ERROR: "1"}):
-            run()
+            start()
     except MISTAKES as error:
         if wants_traceback:
             raise
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
-    return min(failures, default=0)
+    return min(filter(None, task.statuses), default=0)
+
+
+class ChoiceStore(dict[str, Any]):
+    """What Hydra's store holds, neither copied for each config nor sent to a worker with each job.
+
+    Hydra copies it whenever it composes a config, though nothing in it ever changes, and launchers
+    send it along, though a worker can make it from the code. named: group and path of the policies
+    that were named by their path.
+    """
+
+    def __init__(self, held: Mapping[str, Any]) -> None:
+        super().__init__(held)
+        self.named: set[tuple[str, str]] = set()
+
+    def __deepcopy__(self, memo: object) -> ChoiceStore:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received_choices, (sorted(self.named),)
+
+    def name_policy(self, group: str, path: str) -> None:
+        """Make the class at `path` a value of its group."""
+        policy = registry.find(POLICY_GROUPS[group], path)
+        name = path.replace(":", ".")
+        node = policy_choice(group, name, policy).node
+        ConfigStore.instance().store(group=group, name=name, node=node)
+        self.named.add((group, path))
+
+
+def choice_store() -> ChoiceStore:
+    """What Hydra's store holds in this process."""
+    store = ConfigStore.instance()
+    if not isinstance(store.repo, ChoiceStore):
+        store.repo = ChoiceStore(store.repo)
+    return store.repo
 
 
 def register_options() -> None:
     """Tell Hydra the schema, every value of every group, and how to name a run's folder."""
+    choice_store()
     store = ConfigStore.instance()
     store.store(name="options", node=Options)
+    store.store(group="hydra/sweeper", name="resuming", node=SweeperOptions)
     for choice in choices():
         store.store(group=choice.group, name=choice.name, node=choice.node, package=choice.package)
-    OmegaConf.register_new_resolver(
-        "overrides_hash", lambda text: sha256(text.encode()).hexdigest()[:12], replace=True
-    )
+    OmegaConf.register_new_resolver("run_name", run_name, replace=True)
+
+
+def _received_choices(named: list[tuple[str, str]]) -> ChoiceStore:
+    """The choices in a worker process, made when the first job asks for them."""
+    held = choice_store()
+    if "options.yaml" not in held:
+        register_options()
+    for group, path in named:
+        if (group, path) not in held.named:
+            held.name_policy(group, path)
+    return held
 
 
 def with_foreign_policies(arguments: list[str]) -> list[str]:
@@ -110,10 +155,7 @@ def with_foreign_policies(arguments: list[str]) -> list[str]:
             continue
         for value in (value.strip("'\" ") for value in text.split(",")):
             if registry.is_path(value):
-                policy = registry.find(POLICY_GROUPS[group], value)
-                name = value.replace(":", ".")
-                node = policy_choice(group, name, policy).node
-                ConfigStore.instance().store(group=group, name=name, node=node)
+                choice_store().name_policy(group, value)
             elif option == group and value in registry.broken():
                 registry.find(POLICY_GROUPS[group], value)
             elif option != group:
@@ -124,22 +166,52 @@ def with_foreign_policies(arguments: list[str]) -> list[str]:
     return kept
 
 
-def run_one(config: DictConfig, wants_traceback: bool) -> int:
-    """Run one job unless its folder is complete; returns 0, 2 for a mistake, 1 for a defect."""
+class Task:
+    """What Hydra calls for each job; statuses: those of the jobs so far, in this process."""
+
+    def __init__(self, wants_traceback: bool) -> None:
+        self.statuses: list[int] = []
+        self._wants_traceback = wants_traceback
+
+    def __call__(self, config: DictConfig) -> int:
+        """Run one job unless its folder is complete; returns 0, 2 for a mistake, 1 for a defect."""
+        settings = HydraConfig.get()
+        folder, in_sweep = Path(settings.runtime.output_dir), settings.mode is RunMode.MULTIRUN
+        status = _run_one(config, folder, in_sweep, self._wants_traceback)
+        self.statuses.append(status)
+        if in_sweep:
+            note(folder, FAILED if status else FINISHED)
+        return status
+
+    def is_complete(self, config: DictConfig, folder: Path) -> bool:
+        """Whether nothing is left to do; what is wrong with a config is for its job to say."""
+        try:
+            ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+            return is_complete(folder, config_hash(_options(ours)))
+        except MISTAKES:
+            return False
+
+
+def _options(config: DictConfig) -> dict[str, Any]:
+    """All that a run depends on, as plain values."""
+    check_options(config)
+    options: dict[str, Any] = OmegaConf.to_container(  # type: ignore[assignment]
+        config, resolve=True, enum_to_str=True, throw_on_missing=True
+    )
+    # Where a run lies does not change what it is.
+    if not options.pop("output"):
+        raise ValueError("output='': the name of a folder is needed")
+    options["inputs"] = digests(options)
+    return options
+
+
+def _run_one(config: DictConfig, folder: Path, in_sweep: bool, wants_traceback: bool) -> int:
     settings = HydraConfig.get()
-    folder = Path(settings.runtime.output_dir)
     overrides = [o for o in settings.overrides.task if not o.startswith("output=")]
     label = " ".join(overrides) or "defaults"
     mistakes: tuple[type[Exception], ...] = MISTAKES
     try:
-        check_options(config)
-        options: Any = OmegaConf.to_container(
-            config, resolve=True, enum_to_str=True, throw_on_missing=True
-        )
-        # Where a run lies does not change what it is.
-        if not options.pop("output"):
-            raise ValueError("output='': the name of a folder is needed")
-        options["inputs"] = digests(options)
+        options = _options(config)
         if is_complete(folder, config_hash(options)):
             print(f"{label}: complete, skipped", file=sys.stderr)
             return 0
@@ -150,7 +222,7 @@ def run_one(config: DictConfig, wants_traceback: bool) -> int:
         simulation = build_simulation(options, partial(instantiate, _convert_="all"))
         simulation.check()
         mistakes = RUNNING_MISTAKES
-        with ProgressBar(len(simulation.workload), label) as bar:
+        with RunProgress(folder, len(simulation.workload), label, in_sweep=in_sweep) as bar:
             summary = run_job(
                 simulation,
                 folder,
@@ -164,15 +236,15 @@ def run_one(config: DictConfig, wants_traceback: bool) -> int:
         cause = error.__cause__ if made else error
         is_mistake = isinstance(cause, (*mistakes, ImportError) if made else mistakes)
         if is_mistake and not wants_traceback:
-            where = f"{label}: " if settings.mode is RunMode.MULTIRUN else ""
-            print(f"error: {where}{one_line(error)}", file=sys.stderr)
+            where = f"{label}: " if in_sweep else ""
+            say(f"error: {where}{one_line(error)}", sys.stderr)
         else:
-            print(f"error: {label}", file=sys.stderr)
+            say(f"error: {label}", sys.stderr)
             traceback.print_exc()
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
         return 2 if is_mistake else 1
-    print(f"{label}: {_outcome(summary)}; {_shown(folder)}")
+    say(f"{label}: {_outcome(summary)}; {_shown(folder)}", sys.stdout)
     return 0
 
 
@@ -185,6 +257,8 @@ def _outcome(summary: Mapping[str, float]) -> str:
             f"mean TTFT {summary['ttft_mean_s']:.3f} s",
             f"{summary['requests_per_s']:.2f} requests/s",
         ]
+    if summary["max_service_gap"] > 0:
+        parts.append(f"service gap {summary['max_service_gap']:,.0f} tokens")
     if summary["refused"]:
         parts.append(f"{summary['refused']:,} of {summary['requests']:,} requests refused")
     if summary["skipped_lines"]:
@@ -207,45 +281,16 @@ def check_options(config: DictConfig, path: str = "") -> None:
             raise ValueError(f"{name}={node}: a finite number is needed")
 
 
-def digests(options: Mapping[str, Any]) -> dict[str, str]:
-    """SHA-256 of what a run reads besides its options: a trace, the source of foreign policies.
-
-    They are part of the config, so that a run is not taken for complete after one was edited.
-    """
-    files: dict[str, Path] = {}
-    if isinstance(options["workload"].get("path"), str):
-        files["workload"] = find_data_file(options["workload"]["path"])
-    for group in POLICY_GROUPS:
-        target = options[group]["_target_"]
-        try:
-            module = resolve_name(target).__module__
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ValueError(f"{group}._target_={target}: {error}") from error
-        source = getattr(sys.modules.get(module), "__file__", None)
-        if source is not None and not module.startswith("testbed."):
-            files[group] = Path(source)
-    return {name: sha256(path.read_bytes()).hexdigest()[:16] for name, path in files.items()}
-
-
 def _shown(folder: Path) -> Path:
     return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-
-
-def overridden(overrides: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the overrides set, by dotted name: a group's choice, or an option's value."""
-    chosen: dict[str, Any] = {}
-    for override in overrides:
-        name, _, text = override.lstrip("+").partition("=")
-        value: Any = options
-        for key in name.split("."):
-            value = value.get(key) if isinstance(value, dict) else None
-        chosen[name] = text if value is None or isinstance(value, dict) else value
-    return chosen
 
 
 def one_line(error: BaseException) -> str:
     """What is wrong, with what value, and what would be accepted, on one line."""
     cause = error.__cause__
+    launchers = re.findall(r"'hydra/launcher/(\w+)'", str(error))
+    if isinstance(error, MissingConfigException) and launchers:
+        return f"hydra/launcher={launchers[-1]}: there is none; {LAUNCHER_EXTRAS}"
     if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return f"{group}={name}: one of {', '.join(error.options)} is needed"
@@ -280,4 +325,7 @@ def _flat(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # What a launcher sends to a worker is then found there by its name, not sent along as code.
+    from experiments.run import main as importable_main
+
+    sys.exit(importable_main())

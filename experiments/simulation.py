@@ -17,6 +17,9 @@ from testbed.sim.sight import check_staleness
 from testbed.sim.world import simulate
 from testbed.workloads import Retimed, Workload
 
+MAX_REPLICAS = 10_000
+"""More than anybody runs, and few enough to be simulated in memory."""
+
 
 class Run(NamedTuple):
     """What happened, and the requests that were asked, for the bounds."""
@@ -50,8 +53,8 @@ class Simulation:
 
     def check(self) -> None:
         """Raise ValueError for what a run would refuse: policies' parameters, sizes that clash."""
-        if self.replicas < 1:
-            raise ValueError(f"replicas={self.replicas}: at least 1 is needed")
+        if not 1 <= self.replicas <= MAX_REPLICAS:
+            raise ValueError(f"replicas={self.replicas}: 1 to {MAX_REPLICAS:,} are needed")
         check_staleness(self.staleness)
         self.policy(), self.eviction(), self.routing()
         self.scheduler.check_page_size(self.cache.page_size)

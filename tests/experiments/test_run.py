@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from copy import deepcopy
@@ -15,6 +16,7 @@ from hydra.core.plugins import Plugins
 
 from testbed import load
 from testbed.policies import registry
+from testbed.sim.fitted import FittedLatency, write_latency
 
 from .conftest import Command
 
@@ -74,7 +76,7 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # the first look at its plug-ins on, and must stay.
     Plugins.instance()
     store = ConfigStore.instance()
-    monkeypatch.setattr(store, "repo", deepcopy(store.repo))
+    monkeypatch.setattr(store, "repo", deepcopy(dict(store.repo)))
     return folder
 
 
@@ -138,7 +140,7 @@ def test_a_sweep_resumes_where_it_was_stopped(command: Command, tmp_path: Path) 
     (runs[0] / "COMPLETE").unlink()
     again = command(*sweep)
     assert again.status == 0
-    assert again.err.count("complete, skipped") == 3
+    assert "3 of 4 runs: complete, skipped\n" in again.err
     assert folders(tmp_path / "out") == runs
     rewritten = {run for run in runs if (run / "manifest.json").stat().st_mtime_ns != before[run]}
     assert rewritten == {runs[0]}
@@ -177,7 +179,14 @@ def test_a_sweep_is_compared_by_what_differs(command: Command, tmp_path: Path) -
         (["cache.page_size=0"], "cache.page_size=0: 1 to cache.tokens"),
         (["batching.max_running=0"], "max_running=0: at least 1 is needed"),
         (["workload.tenants=0"], "RagWorkload.tenants=0: a whole number of at least 1"),
-        (["replicas=0"], "replicas=0: at least 1 is needed"),
+        (["replicas=0"], "replicas=0: 1 to 10,000 are needed"),
+        (["replicas=100000000000000000000"], "replicas=100000000000000000000: 1 to 10,000 are"),
+        (["cache.tokens=99999999999999999"], "cache.tokens=99999999999999999: at most 2147483647"),
+        (["latency=nowhere.json"], "latency='nowhere.json': no such file; `testbed calibrate`"),
+        (
+            ["latency=Makefile"],
+            "latency='Makefile': not written by `testbed calibrate`",
+        ),
         (["hardware.engine=trt"], "engine='trt' on h100: one of vllm, sglang is needed"),
         (["model=llama-3.1-70b"], "llama-3.1-70b does not fit h100"),
         (["scheduler=dlpm", "scheduler.quantum=0"], "quantum=0"),
@@ -211,6 +220,35 @@ def test_a_missing_trace_is_one_line(command: Command, data: Path) -> None:
     assert done.status == 2
     assert done.err.count("\n") == 1
     assert "Set TESTBED_DATA" in done.err
+
+
+def test_a_trace_needs_a_name(command: Command) -> None:
+    done = command("workload=mooncake", "workload.path=null", small=False)
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert "workload.path=None: the name of a file is needed" in done.err
+
+
+def test_fitted_step_times_take_the_place_of_the_roofline(command: Command, tmp_path: Path) -> None:
+    fitted = tmp_path / "latency.json"
+    write_latency(fitted, FittedLatency({"step": 0.5}), {})
+    options = (f"latency={fitted}", "workload.num_requests=1", "arrivals=all_at_once")
+    assert command(*options, "batching.chunk_size=1000000", small=False).status == 0
+    results = load(tmp_path / "out")
+    # One step computes the prompt and the first token; each further token is a step of its own.
+    steps = int(results.requests["output_tokens"].iloc[0])
+    assert results.summary["makespan_s"].tolist() == [pytest.approx(0.5 * steps)]
+    write_latency(fitted, FittedLatency({"step": 0.25}), {})
+    again = command(*options, "batching.chunk_size=1000000", small=False)
+    assert "another config" in again.err
+
+
+def test_several_clients_see_the_gap_between_them(command: Command) -> None:
+    alone = command("workload.tenants=1")
+    assert "service gap" not in alone.out
+    # Both ask for more than the card can do, from the first second on.
+    many = command("experiment=fairness", "workload.duration=20", small=False)
+    (gap,) = re.findall(r"service gap ([\d,]+) tokens", many.out)
+    assert int(gap.replace(",", "")) > 0
 
 
 def test_a_foreign_policy_takes_the_place_of_the_groups_choice(
