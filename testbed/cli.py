@@ -7,11 +7,35 @@ import os
 import sys
 from collections.abc import Sequence
 
-from testbed.commands import calibrate, compare, model, policy, validate
+from testbed.commands import (
+    advise,
+    calibrate,
+    compare,
+    doctor,
+    miss_ratio,
+    model,
+    policy,
+    prefix_cost,
+    report,
+    validate,
+    workload,
+)
 
 SIGPIPE = 13
 """128 more is what a shell reports of a program that a closed pipe ended."""
-COMMANDS = (calibrate, compare, model, policy, validate)
+COMMANDS = (
+    advise,
+    calibrate,
+    compare,
+    doctor,
+    miss_ratio,
+    model,
+    policy,
+    prefix_cost,
+    report,
+    validate,
+    workload,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

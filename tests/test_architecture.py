@@ -22,7 +22,7 @@ ROOMS: dict[str, set[str]] = {
         "testbed.core.cost",
         "testbed.core.token_tree",
     },
-    "workloads": {"testbed.core", "numpy"},
+    "workloads": {"testbed.core", "numpy", "tokenizers"},
     "sim": {"testbed.core", "testbed.policies", "testbed.workloads", "simpy", "numpy"},
     "engine": {
         "testbed.core",
@@ -46,8 +46,15 @@ ROOMS: dict[str, set[str]] = {
         "numpy",
     },
     # Each command imports what it needs when it runs.
-    "commands": {"testbed", "numpy", "torch", "tqdm"},
-    "advisor": {"testbed.core", "testbed.workloads", "testbed.metrics", "numpy", "pandas"},
+    "commands": {"testbed", "numpy", "packaging", "torch", "tqdm"},
+    "advisor": {
+        "testbed.core",
+        "testbed.policies",
+        "testbed.workloads",
+        "testbed.metrics",
+        "testbed.sim",
+        "numpy",
+    },
 }
 """What each room of testbed/ may import besides itself and the standard library."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from experiments.benchmarks import (
+    advisor,
     cache,
     cluster,
     engine,
@@ -12,10 +13,13 @@ from experiments.benchmarks import (
     exact,
     fairness,
     fidelity,
+    miss_ratio,
     overhead,
     routing,
     scheduling,
     simulator,
+    startup,
+    sweep,
     trace,
 )
 from experiments.benchmarks.bars import Benchmark
@@ -28,6 +32,8 @@ BENCHMARKS = tuple(
         cache,
         simulator,
         trace,
+        miss_ratio,
+        advisor,
         scheduling,
         fairness,
         eviction,
@@ -36,6 +42,8 @@ BENCHMARKS = tuple(
         engine,
         overhead,
         fidelity,
+        sweep,
+        startup,
     )
 )
 

