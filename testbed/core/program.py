@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
@@ -60,8 +61,8 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-Wish: TypeAlias = Gen | Fork | Join | Sleep
-Body: TypeAlias = Generator[Wish, Any, Any]
+Operation: TypeAlias = Gen | Fork | Join | Sleep
+Body: TypeAlias = Generator[Operation, Any, Any]
 
 
 class GenRefused(Exception):
@@ -84,6 +85,11 @@ class Program:
     weight: float = 1.0
     priority: int = 0
     namespace: str = ""
+
+    @property
+    def label(self) -> str:
+        """What its requests are marked with, and errors call it."""
+        return f"{self.name}-{self.id}"
 
 
 @dataclass(eq=False)
@@ -117,8 +123,8 @@ class ProgramRunner(RequestSource):
     a Fork ahead.
 
     Request ids count from 0 in the order of submission. Request.program is "name-id", turn counts
-    the program's requests from 0. Raises ValueError for programs out of order, and TypeError,
-    naming the program, for a body that yields something else than a wish.
+    the program's requests from 0. Raises ValueError for programs out of order, and TypeError or
+    ValueError, naming the program, for a body that yields what is no operation or cannot be done.
     """
 
     def __init__(
@@ -127,12 +133,15 @@ class ProgramRunner(RequestSource):
         concurrency: int | None = None,
         hints: bool = True,
     ) -> None:
-        if concurrency is not None and concurrency < 1:
-            raise ValueError(f"concurrency={concurrency}: at least 1, or None, is needed")
+        if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+            raise ValueError(
+                f"concurrency={concurrency}: a whole number from 1, or None, is needed"
+            )
         self.started = 0
         self._ended = 0
         self._programs: Iterator[Program] = iter(programs)
-        self._upcoming = next(self._programs, None)
+        self._last_arrival = 0.0
+        self._upcoming = self._read()
         self._concurrency = inf if concurrency is None else concurrency
         self._hints = hints
         self._sleeping: list[tuple[float, int, Branch]] = []
@@ -141,7 +150,6 @@ class ProgramRunner(RequestSource):
         self._turns: dict[int, int] = {}
         self._due: list[Request] = []
         self._num_requests = 0
-        self._last_arrival = 0.0
 
     @property
     def ended(self) -> int:
@@ -156,13 +164,23 @@ class ProgramRunner(RequestSource):
         time = min(self._next_wake, self._next_start)
         return None if time == inf else time
 
+    @property
+    def unfinished(self) -> str | None:
+        """Which programs have not come to their end, and which never began."""
+        if self._upcoming is None and self.started == self._ended:
+            return None
+        running = self.started - self._ended
+        waiting = "" if self._upcoming is None else f"; {self._upcoming.label} never began"
+        return f"{running} programs wait for branches that never end{waiting}"
+
     def take(self, now: float) -> list[Request]:
         """The requests that are due by `now`, which never goes back; their arrival is `now`."""
         while min(self._next_wake, self._next_start) <= now:
             if self._next_wake <= self._next_start:
-                self._resume(heappop(self._sleeping)[2], None, now)
+                branch = heappop(self._sleeping)[2]
             else:
-                self._start(now)
+                branch = self._started()
+            self._run([_Step(branch, partial(branch.body.send, None))], now)
         taken, self._due = self._due, []
         return taken
 
@@ -171,11 +189,11 @@ class ProgramRunner(RequestSource):
         waiting = self._gens.pop(request_id)
         if isinstance(waiting, _Hint):
             # A hint that was refused only means that nothing is cached.
-            self._begin(waiting, now)
+            self._run(_beginning(waiting), now)
         elif output is None:
-            self._advance(waiting, lambda: waiting.body.throw(GenRefused(request_id)), now)
+            self._run([_Step(waiting, partial(waiting.body.throw, GenRefused(request_id)))], now)
         else:
-            self._resume(waiting, output, now)
+            self._run([_Step(waiting, partial(waiting.body.send, output))], now)
 
     @property
     def _next_wake(self) -> float:
@@ -187,76 +205,101 @@ class ProgramRunner(RequestSource):
             return inf
         return self._upcoming.arrival
 
-    def _start(self, now: float) -> None:
+    def _read(self) -> Program | None:
+        """The next program, checked."""
+        program = next(self._programs, None)
+        if program is not None:
+            if not 0 <= program.arrival < inf:
+                raise ValueError(
+                    f"program {program.id}: arrival {program.arrival}: seconds from 0 are needed"
+                )
+            if program.arrival < self._last_arrival:
+                raise ValueError(
+                    f"program {program.id}: arrival {program.arrival} is before the one ahead of it"
+                )
+            self._last_arrival = program.arrival
+        return program
+
+    def _started(self) -> Branch:
         program = self._upcoming
         assert program is not None
-        if program.arrival < self._last_arrival:
-            raise ValueError(
-                f"program {program.id}: arrival {program.arrival} is before the one ahead of it"
-            )
-        self._last_arrival = program.arrival
-        self._upcoming = next(self._programs, None)
+        self._upcoming = self._read()
         self.started += 1
         self._turns[program.id] = 0
-        self._resume(Branch(program.body(), program, is_root=True), None, now)
+        return Branch(_checked(program.body(), program), program, is_root=True)
 
-    def _resume(self, branch: Branch, value: Any, now: float) -> None:
-        self._advance(branch, lambda: branch.body.send(value), now)
+    def _run(self, ready: list[_Step], now: float) -> None:
+        """Let bodies go on until all wait for something. ready: a stack, so that branches start in
+        their order, each as far as it gets, and before what forked them goes on."""
+        while ready:
+            branch, step = ready.pop()
+            try:
+                operation = step()
+            except StopIteration as end:
+                ready += reversed(self._end(branch, end.value))
+            except GenRefused:
+                ready += reversed(self._end(branch, None))
+            except Exception as error:
+                error.add_note(f"in the body of {branch.program.label}")
+                raise
+            else:
+                ready += self._do(branch, operation, now)
 
-    def _advance(self, branch: Branch, step: Callable[[], Wish], now: float) -> None:
-        try:
-            wish = step()
-        except StopIteration as end:
-            self._end(branch, end.value, now)
-            return
-        except GenRefused:
-            self._end(branch, None, now)
-            return
-        match wish:
+    def _do(self, branch: Branch, operation: Operation, now: float) -> list[_Step]:
+        """Begin an operation; returns what can go on at once, the last first."""
+        label = branch.program.label
+        match operation:
             case Gen():
-                self._submit(branch.program, wish, branch, now)
+                self._submit(branch.program, operation, branch, now)
             case Sleep(seconds):
-                if not 0 <= seconds < inf:
-                    raise ValueError(
-                        f"program {branch.program.id}: Sleep({seconds}): seconds from 0 are needed"
-                    )
+                if not isinstance(seconds, int | float) or not 0 <= seconds < inf:
+                    raise ValueError(f"{label}: Sleep({seconds!r}): seconds from 0 are needed")
                 self._order += 1
                 heappush(self._sleeping, (now + seconds, self._order, branch))
             case Fork(bodies, prefix):
-                hint = _Hint(branch, [Branch(body, branch.program) for body in bodies])
-                if prefix is not None and self._hints and bodies:
-                    # Its one token is never read: what it says is no matter.
-                    self._submit(branch.program, Gen(prefix, prefix[-1:]), hint, now)
-                else:
-                    self._begin(hint, now)
+                return self._fork(branch, list(bodies), prefix, now)
             case Join(handles):
-                branch.joined = handles
-                pending = [handle for handle in dict.fromkeys(handles) if not handle.ended]
+                branch.joined = list(handles)
+                for handle in branch.joined:
+                    if not isinstance(handle, Branch):
+                        raise TypeError(f"{label}: Join of {handle!r}: handles of Fork are needed")
+                pending = [handle for handle in dict.fromkeys(branch.joined) if not handle.ended]
                 branch.waits_for = len(pending)
                 for handle in pending:
                     handle.joiners.append(branch)
                 if not pending:
-                    self._resume(branch, [handle.value for handle in handles], now)
+                    return [_told(branch)]
             case _:
                 raise TypeError(
-                    f"program {branch.program.id} yielded {wish!r}: Gen, Fork, Join or Sleep "
+                    f"program {branch.program.id} yielded {operation!r}: Gen, Fork, Join or Sleep "
                     "is needed"
                 )
+        return []
 
-    def _begin(self, hint: _Hint, now: float) -> None:
-        for branch in hint.branches:
-            self._resume(branch, None, now)
-        self._resume(hint.parent, hint.branches, now)
+    def _fork(
+        self, parent: Branch, bodies: list[Body], prefix: Tokens | None, now: float
+    ) -> list[_Step]:
+        program = parent.program
+        if len(set(bodies)) < len(bodies):
+            raise ValueError(f"{program.label}: Fork of one generator twice; each runs once")
+        if prefix is not None and not len(prefix):
+            raise ValueError(f"{program.label}: Fork.prefix is empty; tokens or None are needed")
+        branches = [Branch(_checked(one, program), program) for one in bodies]
+        hint = _Hint(parent, branches)
+        if prefix is None or not self._hints or not branches:
+            return _beginning(hint)
+        # Its one token is never read: what it says is no matter.
+        self._submit(program, Gen(prefix, prefix[-1:]), hint, now)
+        return []
 
-    def _end(self, branch: Branch, value: Any, now: float) -> None:
+    def _end(self, branch: Branch, value: Any) -> list[_Step]:
+        """A body has returned; what waited for it alone can go on."""
         branch.ended = True
         branch.value = value
+        self._ended += branch.is_root
         for joiner in branch.joiners:
             joiner.waits_for -= 1
-            if not joiner.waits_for:
-                self._resume(joiner, [handle.value for handle in joiner.joined], now)
-        if branch.is_root:
-            self._ended += 1
+        return [_told(joiner) for joiner in branch.joiners if not joiner.waits_for]
 
     def _submit(self, program: Program, gen: Gen, waiting: Branch | _Hint, now: float) -> None:
         request = Request(
@@ -269,10 +312,34 @@ class ProgramRunner(RequestSource):
             weight=program.weight,
             priority=program.priority,
             namespace=program.namespace,
-            program=f"{program.name}-{program.id}",
+            program=program.label,
             turn=self._turns[program.id],
         )
         self._num_requests += 1
         self._turns[program.id] += 1
         self._gens[request.id] = waiting
         self._due.append(request)
+
+
+class _Step(NamedTuple):
+    """A body that can go on, and how."""
+
+    branch: Branch
+    step: Callable[[], Operation]
+
+
+def _beginning(hint: _Hint) -> list[_Step]:
+    """Branches that start, and then what forked them; the last first."""
+    parent = _Step(hint.parent, partial(hint.parent.body.send, hint.branches))
+    return [parent, *(_Step(b, partial(b.body.send, None)) for b in reversed(hint.branches))]
+
+
+def _told(joiner: Branch) -> _Step:
+    """A Join whose branches have ended."""
+    return _Step(joiner, partial(joiner.body.send, [handle.value for handle in joiner.joined]))
+
+
+def _checked(body: Any, program: Program) -> Body:
+    if not isinstance(body, Generator):
+        raise TypeError(f"{program.label}: body {body!r}: a generator is needed")
+    return body

@@ -32,6 +32,14 @@ class RequestSource(ABC):
     def next_time(self) -> float | None:
         """When something is due, as far as is known now; None if nothing is."""
 
+    @property
+    def unfinished(self) -> str | None:
+        """What has not ended although nothing is due and nothing is being served; None if all has.
+
+        Backends ask at the end of a run.
+        """
+        return None
+
     @abstractmethod
     def take(self, now: float) -> list[Request]:
         """The requests that are due by `now`, which never goes back."""
@@ -93,8 +101,8 @@ class ClosedLoop(RequestSource):
     """
 
     def __init__(self, requests: Iterable[Request], concurrency: int) -> None:
-        if concurrency < 1:
-            raise ValueError(f"concurrency={concurrency}: at least 1 is needed")
+        if type(concurrency) is not int or concurrency < 1:
+            raise ValueError(f"concurrency={concurrency}: a whole number from 1 is needed")
         self._requests = iter(requests)
         self._upcoming = next(self._requests, None)
         self._free = concurrency

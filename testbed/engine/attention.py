@@ -2,8 +2,9 @@
 
 The step's keys and values are written to the pool first; then every row reads all it may see
 through its page table, in parts that merge by their log-sum-exp: pages that several rows share are
-read once for all of them, what a prefill row has cached needs no mask, and decode rows of similar
-length are one batch.
+read once for all of them, and what a prefill row has cached needs no mask. A compiled kernel reads
+the pages of decode rows in place; where there is none, those of similar length are gathered as one
+batch.
 """
 
 from __future__ import annotations
@@ -11,12 +12,21 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from torch.profiler import record_function
 
 from testbed.engine.attention_backend import StepRows
-from testbed.engine.attention_layout import ContextPart, DecodePart, LayoutPlan, NewPart, WholeRow
+from testbed.engine.attention_layout import (
+    ContextPart,
+    DecodePart,
+    LayoutPlan,
+    NewPart,
+    PageIds,
+    WholeRow,
+)
 from testbed.engine.kv_pool import KVPool
 from testbed.engine.model import AttentionStep
 from testbed.engine.shared_prefix import Indices
+from testbed_kernels.cpu_decode import cpu_decode, supported
 
 MIN_SAVED_TOKENS = 512
 """Tokens that sharing must spare a step from reading before a part of its own pays."""
@@ -39,6 +49,8 @@ class TorchAttention:
         self._buffers = [empty, empty]
         self.fused = empty.device.type == "cpu"
         """Whether torch has attention in one piece that tells the log-sum-exp of the scores."""
+        self.reads_in_place = supported(pool.keys[0])
+        """Whether a compiled kernel attends to decode rows."""
         self.windows: dict[int | None, None] = {}
         """The sliding windows that the model's layers have asked for so far."""
 
@@ -46,8 +58,17 @@ class TorchAttention:
         """Prepare whatever all layers share."""
         return _TorchStep(self, rows)
 
+    def read(self, layer: int, pages: PageIds) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of the pages, [tokens, kv_heads, head_dim], not to be written to; valid
+        until the next gather."""
+        if isinstance(pages, slice):
+            keys, values = self.pool.keys[layer][pages], self.pool.values[layer][pages]
+            return keys.flatten(0, 1), values.flatten(0, 1)
+        return self.gather(layer, pages)
+
     def gather(self, layer: int, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of the pages, [tokens, kv_heads, head_dim]; valid until the next gather.
+        """Copies of the pages' keys and values, [tokens, kv_heads, head_dim]; valid until the next
+        gather.
 
         Fresh memory for every gather would cost more than the copy itself.
         """
@@ -101,6 +122,7 @@ class _TorchStep:
             rows,
             backend.pool,
             backend.min_saved_tokens if backend.share_prefixes else None,
+            backend.reads_in_place,
             # The matrix of a long chunk's scores would be too large.
             cuts_prefills=backend.fused,
         )
@@ -129,6 +151,18 @@ class _TorchStep:
         queries = query.reshape(len(query), key.shape[1], -1, query.shape[2])
         attended = torch.empty(queries.shape, device=self._device)
         weight = torch.empty(queries.shape[:3], device=self._device)
+        if layout.in_place is not None:
+            rows = slice(len(layout.in_place.ends))
+            with record_function("testbed::cpu_decode"):
+                cpu_decode(
+                    queries[rows].contiguous(),
+                    pool.keys[layer],
+                    pool.values[layer],
+                    layout.in_place,
+                    scale=scaling,
+                    out=attended[rows],
+                    weight=weight[rows],
+                )
         for decode in layout.decodes:
             part = self._decode(layer, queries[decode.queries], decode, scaling)
             attended[decode.queries], weight[decode.queries] = part
@@ -136,10 +170,14 @@ class _TorchStep:
             self._new(new, (queries, key, value, attended, weight), scaling)
         for context in layout.contexts:
             here, weight_here = self._context(layer, queries[context.queries], context, scaling)
-            before = weight[context.queries]
-            share = torch.sigmoid(weight_here - before)[..., None]
-            attended[context.queries] = torch.lerp(attended[context.queries], here, share)
-            weight[context.queries] = torch.logaddexp(before, weight_here)
+            # Views where the queries are a slice: a step's outputs are too large to copy again.
+            there, before = attended[context.queries], weight[context.queries]
+            there.lerp_(here, torch.sigmoid(weight_here - before)[..., None])
+            # The last one's is read by nobody.
+            if context is not layout.contexts[-1]:
+                torch.logaddexp(before, weight_here, out=before)
+            if not isinstance(context.queries, slice):
+                attended[context.queries], weight[context.queries] = there, before
         result = attended.to(query.dtype).view(query.shape)
         for row in layout.wholes:
             result[row.queries] = self._whole(layer, query[row.queries], row, scaling)
@@ -176,7 +214,7 @@ class _TorchStep:
         """[tokens, kv_heads, group, head_dim], and the log-sum-exp of its scores."""
         keys, values = (
             tensor[: part.length].transpose(0, 1)[None]
-            for tensor in self._backend.gather(layer, part.pages)
+            for tensor in self._backend.read(layer, part.pages)
         )
         tokens, kv_heads, group, head_dim = queries.shape
         # All heads of a group read the same keys, as if they were further tokens.
@@ -193,7 +231,7 @@ class _TorchStep:
     ) -> torch.Tensor:
         keys, values = (
             tensor[: row.length].transpose(0, 1)[None]
-            for tensor in self._backend.gather(layer, row.pages)
+            for tensor in self._backend.read(layer, row.pages)
         )
         attended = scaled_dot_product_attention(
             query.transpose(0, 1)[None],
@@ -209,9 +247,12 @@ class _TorchStep:
 
 def _new_slots(rows: StepRows, page_size: int) -> Indices:
     """Where in the pool, counted in tokens, each new token's keys and values belong."""
-    slots = []
-    for table, start, count in zip(rows.tables, rows.starts, rows.counts, strict=True):
-        positions = np.arange(start, start + count)
-        slots.append(table[positions // page_size].astype(np.int64) * page_size)
+    decodes = rows.num_decodes
+    columns, offsets = np.divmod(rows.starts[:decodes], page_size)
+    pages = [table[column] for table, column in zip(rows.tables, columns.tolist(), strict=False)]
+    slots = [np.array(pages, dtype=np.int64) * page_size + offsets]
+    for row in range(decodes, len(rows.counts)):
+        positions = np.arange(rows.starts[row], rows.starts[row] + rows.counts[row])
+        slots.append(rows.tables[row][positions // page_size].astype(np.int64) * page_size)
         slots[-1] += positions % page_size
     return np.concatenate(slots)

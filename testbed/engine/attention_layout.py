@@ -11,12 +11,15 @@ import torch
 from testbed.engine.attention_backend import StepRows
 from testbed.engine.kv_pool import KVPool
 from testbed.engine.shared_prefix import Indices, shared_segments, similar_rows
+from testbed_kernels.cpu_decode import DecodeRows
 
 MAX_PART_TOKENS = 65_536
 """Tokens of decode rows gathered at once, padding included; bounds the kept buffers."""
 
 Queries: TypeAlias = slice | torch.Tensor
 """Places among the step's tokens."""
+PageIds: TypeAlias = slice | torch.Tensor
+"""Pages to read one after the other: a slice, which needs no copy, where their ids are too."""
 
 
 class DecodePart(NamedTuple):
@@ -47,7 +50,7 @@ class ContextPart(NamedTuple):
     """Pages whose first `length` tokens lie before all of the queries."""
 
     queries: Queries
-    pages: torch.Tensor
+    pages: PageIds
     length: int
 
 
@@ -55,14 +58,19 @@ class WholeRow(NamedTuple):
     """A prefill row that reads everything at once. mask: bool [queries, length], or causal."""
 
     queries: slice
-    pages: torch.Tensor
+    pages: PageIds
     length: int
     mask: torch.Tensor | None
 
 
 class Layout(NamedTuple):
-    """All parts of a step. Of decodes, news and wholes, each token is in one."""
+    """All parts of a step. Of in_place, decodes, news and wholes, each token is in one.
 
+    in_place: what decodes would hold, where a kernel reads the pages of all decode rows as they
+    lie; None where none does.
+    """
+
+    in_place: DecodeRows | None
     decodes: list[DecodePart]
     news: list[NewPart]
     contexts: list[ContextPart]
@@ -73,17 +81,24 @@ class LayoutPlan:
     """Cuts the rows of one step.
 
     min_saved_tokens: from how many spared tokens on a shared run of pages is a part; None if no run
-    is. cuts_prefills: whether what a prefill row has cached may be a part of its own.
+    is. reads_in_place: whether decode rows need no gathering. cuts_prefills: whether what a prefill
+    row has cached may be a part of its own.
     """
 
     def __init__(
-        self, rows: StepRows, pool: KVPool, min_saved_tokens: int | None, cuts_prefills: bool
+        self,
+        rows: StepRows,
+        pool: KVPool,
+        min_saved_tokens: int | None,
+        reads_in_place: bool,
+        cuts_prefills: bool,
     ) -> None:
         self._rows = rows
         self._padding_page = pool.padding_page
         self._page_size = pool.page_size
         self._dtype, self._device = pool.keys[0].dtype, pool.keys[0].device
         self._min_saved_tokens = min_saved_tokens
+        self._reads_in_place = reads_in_place
         self._cuts_prefills = cuts_prefills
         self._ends = rows.starts + rows.counts
         self._firsts = np.cumsum(rows.counts) - rows.counts
@@ -101,21 +116,25 @@ class LayoutPlan:
         alone = np.zeros_like(shareable)
         if self._min_saved_tokens is not None and window is None:
             contexts, alone = self._shared_contexts(shareable, self._min_saved_tokens)
-        lengths = -(-self._ends[:decodes] // size) - alone[:decodes]
-        decode_parts = [
-            self._decode_part(members, alone[members], window)
-            for members in similar_rows(lengths, size, MAX_PART_TOKENS)
-        ]
+        in_place, decode_parts = None, []
+        if self._reads_in_place and decodes:
+            in_place = self._in_place(alone[:decodes] * size, window)
+        elif decodes:
+            lengths = -(-self._ends[:decodes] // size) - alone[:decodes]
+            decode_parts = [
+                self._decode_part(members, alone[members], window)
+                for members in similar_rows(lengths, size, MAX_PART_TOKENS)
+            ]
         prefills = range(decodes, len(rows.counts))
         if not cuts_prefills:
             wholes = [self._whole_row(row, window) for row in prefills]
-            return Layout(decode_parts, [], contexts, wholes)
+            return Layout(in_place, decode_parts, [], contexts, wholes)
         for row in prefills:
             length = int(rows.starts[row] - alone[row] * size)
             if length:
                 pages = self._page_ids(rows.tables[row][alone[row] :][: -(-length // size)])
                 contexts.append(ContextPart(self._places(np.array([row])), pages, length))
-        return Layout(decode_parts, self._new_parts(), contexts, [])
+        return Layout(in_place, decode_parts, self._new_parts(), contexts, [])
 
     def _shared_contexts(
         self, shareable: Indices, min_saved_tokens: int
@@ -133,6 +152,17 @@ class LayoutPlan:
             for first, last, members in segments
         ]
         return contexts, alone
+
+    def _in_place(self, firsts: Indices, window: int | None) -> DecodeRows:
+        """The decode rows, each from its first such token on."""
+        ends = self._ends[: len(firsts)]
+        if window is not None:
+            firsts = np.maximum(0, ends - window)
+        tables = self._rows.tables[: len(firsts)]
+        lengths = np.array([len(table) for table in tables])
+        pages = np.concatenate(tables).astype(np.int32, copy=False)
+        arrays = (pages, np.cumsum(lengths) - lengths, firsts, ends)
+        return DecodeRows(*map(self._to_device, arrays))
 
     def _decode_part(self, rows: Indices, alone: Indices, window: int | None) -> DecodePart:
         size = self._page_size
@@ -152,7 +182,11 @@ class LayoutPlan:
             values = np.where(readable, np.float32(0), np.float32(-np.inf))
             mask = self._to_device(values).to(self._dtype)
         return DecodePart(
-            self._places(rows), self._page_ids(tables), length, self._to_device(unread), mask
+            self._places(rows),
+            self._to_device(tables.ravel().astype(np.int64)),
+            length,
+            self._to_device(unread),
+            mask,
         )
 
     def _new_parts(self) -> list[NewPart]:
@@ -194,8 +228,10 @@ class LayoutPlan:
         spans = [np.arange(f, f + n) for f, n in zip(firsts, counts, strict=True)]
         return self._to_device(np.concatenate(spans))
 
-    def _page_ids(self, pages: npt.NDArray[np.int32]) -> torch.Tensor:
-        return self._to_device(pages.ravel().astype(np.int64))
+    def _page_ids(self, pages: npt.NDArray[np.int32]) -> PageIds:
+        if (np.diff(pages) == 1).all():
+            return slice(int(pages[0]), int(pages[-1]) + 1)
+        return self._to_device(pages.astype(np.int64))
 
     def _to_device(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.cost import CostModel
 from testbed.core.policy import EvictionPolicy, SchedulingPolicy
 from testbed.core.request import Request
 from testbed.core.source import RequestSource
@@ -43,10 +44,13 @@ class Engine:
         scheduler: SchedulerConfig,
         policy: SchedulingPolicy,
         eviction: EvictionPolicy,
+        cost: CostModel | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> EngineRun:
         """Serve the requests, idle time skipped; see testbed.engine.loop.serve.
 
+        cost: what policies that weigh costs see, such as CostModel(latency.step_seconds) of a
+        calibrated latency model; without one a second stands for each computed token.
         MemoryError if the pool does not fit the device.
         """
         pool = KVPool(self.model, cache.num_pages, cache.page_size)
@@ -58,6 +62,7 @@ class Engine:
                 scheduler=scheduler,
                 policy=policy,
                 eviction=eviction,
+                cost=cost,
                 progress=progress,
             )
         except RunFailed as failure:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from testbed.core.batch import Batch, StepResult
 from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.cost import CostModel
 from testbed.core.decisions import DecisionLog
 from testbed.core.policy import EvictionPolicy, SchedulingPolicy
 from testbed.core.recorder import Recorder
@@ -102,6 +103,7 @@ def serve(
     scheduler: SchedulerConfig,
     policy: SchedulingPolicy,
     eviction: EvictionPolicy,
+    cost: CostModel | None = None,
     skip_idle: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> EngineRun:
@@ -121,7 +123,7 @@ def serve(
         raise ValueError("min_computed_tokens=0: a model has to compute a token for its logits")
     log = DecisionLog()
     source = requests if isinstance(requests, RequestSource) else OpenLoop(requests)
-    served = Scheduler(cache, scheduler, policy, eviction, log)
+    served = Scheduler(cache, scheduler, policy, eviction, log, cost)
     run = _Run(source, executor, served, log, cache, progress)
     try:
         run.serve(WallClock(skip_idle))
@@ -179,6 +181,8 @@ class _Run:
             flight = None
             times = [t for t in (source.next_time, scheduler.next_release) if t is not None]
             if not times:
+                if source.unfinished is not None:
+                    raise ValueError(source.unfinished)
                 return
             due_time = min(times)
             if due_time > now:

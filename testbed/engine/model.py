@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,9 @@ from transformers import (
     Qwen3Config,
 )
 
+from testbed.engine.last_mlp import LastMlp
 from testbed.engine.packed_linear import pack_linear_layers
+from testbed.engine.rms_norm import replace_norms
 
 ATTENTION_NAME = "testbed_paged"
 SMOLLM2 = "smollm2"
@@ -84,7 +87,7 @@ class AttentionStep(Protocol):
 class Model:
     """A causal language model in evaluation mode, and what the engine must know of it.
 
-    context_tokens: positions it was made for.
+    context_tokens: positions it was made for. last_mlp: None where the last layer has another kind.
     """
 
     name: str
@@ -97,6 +100,7 @@ class Model:
     head_dim: int
     dtype: torch.dtype
     device: torch.device
+    last_mlp: LastMlp | None
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -115,13 +119,15 @@ class Model:
         tokens, positions: int64[tokens], all rows of the step back to back. logit_rows: int64, the
         places in `tokens` whose successor is wanted.
         """
-        output = self.module(
-            input_ids=tokens[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=logit_rows,
-            attention_step=step,
-        )
+        wanted = nullcontext() if self.last_mlp is None else self.last_mlp.only(logit_rows)
+        with wanted:
+            output = self.module(
+                input_ids=tokens[None],
+                position_ids=positions[None],
+                use_cache=False,
+                logits_to_keep=logit_rows,
+                attention_step=step,
+            )
         logits: torch.Tensor = output.logits[0].float()
         return logits
 
@@ -153,6 +159,7 @@ def load_model(
     else:
         module = _load_weights(name, dtype, place)
     pack_linear_layers(module)
+    replace_norms(module)
     return wrap_module(name, module, place)
 
 
@@ -192,7 +199,10 @@ def _load_weights(name: str, dtype: torch.dtype, device: torch.device) -> Any:
 
 
 def wrap_module(name: str, module: Any, device: torch.device) -> Model:
-    """Describe a transformers model that uses the engine's attention; checks that it can run."""
+    """Describe a transformers model that uses the engine's attention; checks that it can run.
+
+    Its last layer's MLP obeys the LastMlp from then on.
+    """
     config = module.config
     if not getattr(module, "_supports_attention_backend", False):
         raise ValueError(
@@ -215,7 +225,15 @@ def wrap_module(name: str, module: Any, device: torch.device) -> Model:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         dtype=module.dtype,
         device=device,
+        last_mlp=_last_mlp(module),
     )
+
+
+def _last_mlp(module: Any) -> LastMlp | None:
+    layers = getattr(module.get_decoder(), "layers", None)
+    mlp: Any = getattr(layers[-1], "mlp", None) if layers else None
+    # Of the other kinds some return more than a tensor, and some mix tokens.
+    return LastMlp(mlp) if hasattr(mlp, "gate_proj") else None
 
 
 def _paged_attention(

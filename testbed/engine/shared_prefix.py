@@ -39,9 +39,12 @@ def shared_segments(
         rows = rows[lengths[rows] > depth]
         if len(rows) < 2:
             continue
+        longest = int(lengths[rows].max())
         _, group_of = np.unique(tables[rows, depth], return_inverse=True)
         sizes = np.bincount(group_of)
-        for group in np.flatnonzero(sizes > 1):
+        # Of the others not even rows that were equal to the end could be worth a segment.
+        worth = (sizes > 1) & ((sizes - 1) * (longest - first) >= min_saved_pages)
+        for group in np.flatnonzero(worth):
             members = rows[group_of == group]
             block = tables[members, depth : lengths[members].min()]
             differs = (block != block[0]).any(axis=0)

@@ -18,8 +18,8 @@ class Delivery:
     """The clients' side of the world.
 
     Where the next arrival is certain, the router looks at a stale fleet only before an arrival.
-    Where what leaves may ask again at once, it looks at every multiple of the staleness while
-    anything is being served; what it sees is the same.
+    Where what leaves may ask again at once, it looks before every event while anything is being
+    served; what it sees is the same.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Delivery:
     def _look_on(self) -> None:
         if self._looks or self.num_arrived == self._num_left:
             return
-        look = self._sight.following_look
+        look = self._sight.look_before(self._clock.peek())
         if look is not None:
             self._looks = True
             self._clock.at(look, LOOKS, self._look)

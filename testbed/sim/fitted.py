@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from testbed.core.batch import BatchShape
 from testbed.core.records import Columns
 from testbed.sim.latency import LatencyModel, check_decode_only
+from testbed.whole_file import whole_file
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,6 +50,12 @@ FEATURES: Mapping[str, str] = MappingProxyType(
 MIN_STEPS = 50
 TRUSTED_ERROR = 0.05
 """A step that misses by more counts less in the fit."""
+STALLED = 2.0
+"""A step that takes so many times what the fit says was held up by something else."""
+MAX_PRICE = 1000.0
+"""Seconds; whatever costs more is no price of a step's, and products of it get out of hand."""
+MIN_STEP_SECONDS = 1e-6
+"""No machine computes a token in less, and the simulator's clock could not tell."""
 STEP_KINDS = ("decode", "prefill", "mixed")
 
 
@@ -84,8 +90,11 @@ class FittedLatency(LatencyModel):
         for name, price in self.prices.items():
             if name not in FEATURES:
                 raise ValueError(f"prices: {name!r}: one of {', '.join(FEATURES)} is needed")
-            if not 0 <= price < np.inf:
-                raise ValueError(f"prices: {name}={price}: a finite number from 0 on is needed")
+            is_number = isinstance(price, int | float) and not isinstance(price, bool)
+            if not is_number or not 0 <= price <= MAX_PRICE:
+                raise ValueError(
+                    f"prices: {name}={price!r}: seconds from 0 to {MAX_PRICE:g} are needed"
+                )
 
     def step_seconds(self, shape: BatchShape) -> float:
         """Seconds of one step."""
@@ -126,7 +135,9 @@ def fit_latency(measured: Columns) -> FittedLatency:
 
     Least squares over relative errors (a step of twice the length may miss by twice as much), no
     price below 0. Steps that something else on the machine disturbed must not move the prices: one
-    that misses by more than TRUSTED_ERROR weighs less in the next round (Huber's weights).
+    that misses by more than TRUSTED_ERROR weighs less in the next round (Huber's weights). Steps
+    are disturbed in one direction only, so in the end all prices grow together until the steps that
+    are not STALLED take as long, all in all, as they did: throughput is made of sums.
     """
     seconds = measured["seconds"]
     if len(seconds) < MIN_STEPS:
@@ -138,6 +149,8 @@ def fit_latency(measured: Columns) -> FittedLatency:
         predicted = counts @ prices
         error = np.abs(seconds / predicted - 1)
         weights = np.sqrt(np.minimum(1.0, TRUSTED_ERROR / np.maximum(error, 1e-12))) / predicted
+    went_on = seconds < STALLED * predicted
+    prices *= seconds[went_on].sum() / predicted[went_on].sum()
     return FittedLatency(MappingProxyType(dict(zip(FEATURES, prices.tolist(), strict=True))))
 
 
@@ -223,24 +236,42 @@ def non_negative_least_squares(matrix: Floats, target: Floats) -> Floats:
 
 def write_latency(path: Path, latency: FittedLatency, facts: Mapping[str, Any]) -> None:
     """Write the prices as JSON, whole or not at all; facts: of what, and how it was fitted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     content = {**facts, "seconds": dict(latency.prices)}
-    partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    with whole_file(path) as stream:
+        stream.write(f"{json.dumps(content, indent=1)}\n".encode())
 
 
 def read_latency(path: str | Path) -> tuple[FittedLatency, dict[str, Any]]:
     """The model and the facts that write_latency wrote; LatencyFileError if the file is no such."""
+    where = f"latency={str(path)!r}"
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        prices = content.pop("seconds")
-        return FittedLatency(MappingProxyType(prices)), content
-    except FileNotFoundError:
+        if not Path(path).exists():
+            raise LatencyFileError(f"{where}: no such file; `testbed calibrate` writes one")
+        if not Path(path).is_file():
+            raise LatencyFileError(f"{where}: a file is needed; `testbed calibrate` writes one")
+        latency, facts = _parse(Path(path).read_text(encoding="utf-8"))
+    except LatencyFileError:
+        raise
+    except RecursionError:
         raise LatencyFileError(
-            f"latency={str(path)!r}: no such file; `testbed calibrate` writes one"
+            f"{where}: not written by `testbed calibrate`: nested too deeply"
         ) from None
-    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
-        raise LatencyFileError(
-            f"latency={str(path)!r}: not written by `testbed calibrate`: {error}"
-        ) from error
+    except (OSError, ValueError) as error:
+        raise LatencyFileError(f"{where}: not written by `testbed calibrate`: {error}") from error
+    return latency, facts
+
+
+def _parse(text: str) -> tuple[FittedLatency, dict[str, Any]]:
+    """ValueError says what is wrong with the content of a file."""
+    content = json.loads(text)
+    if not isinstance(content, dict) or not isinstance(content.get("seconds"), dict):
+        raise ValueError('an object is needed that has an object named "seconds", of prices')
+    latency = FittedLatency(MappingProxyType(content.pop("seconds")))
+    for shape in (BatchShape(1, 1, logit_rows=1), BatchShape(0, 0, 1, 1, 1, 1, 1)):
+        seconds = latency.step_seconds(shape)
+        if seconds < MIN_STEP_SECONDS:
+            raise ValueError(
+                f"seconds: a step of one token takes {seconds:g} s by these prices; at least "
+                f"{MIN_STEP_SECONDS:g} s are needed"
+            )
+    return latency, content

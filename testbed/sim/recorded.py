@@ -15,6 +15,7 @@ import simpy
 
 from testbed.core.batch import Batch, StepResult
 from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.cost import CostModel
 from testbed.core.decisions import DecisionLog
 from testbed.core.policy import EvictionPolicy, SchedulingPolicy
 from testbed.core.recorder import Recorder
@@ -73,14 +74,16 @@ def replay(
     scheduler: SchedulerConfig,
     policy: SchedulingPolicy,
     eviction: EvictionPolicy,
+    cost: CostModel | None = None,
 ) -> Replay:
     """Serve an engine run's requests as they were added, one step after the other, on one replica.
 
-    added: by ADDED_COLUMNS, instants on the engine's clock. measured: by MEASURED_COLUMNS.
+    added: by ADDED_COLUMNS, instants on the engine's clock. measured: by MEASURED_COLUMNS. cost:
+    what the engine's policies saw.
     """
     clock = Clock()
     log = DecisionLog()
-    served = Scheduler(cache, scheduler, policy, eviction, log)
+    served = Scheduler(cache, scheduler, policy, eviction, log, cost)
     outputs: dict[int, Tokens] = {}
 
     def on_left(sequence: Sequence) -> None:

@@ -84,27 +84,37 @@ class Sight:
         """
         if not self._period:
             return None
-        quotient = arrival / self._period
-        if quotient >= 2**53:
-            raise ValueError(
-                f"staleness={self._period}: at an arrival after {arrival:g} s its multiples cannot "
-                "be told apart; a longer one is needed"
-            )
-        newest = math.floor(quotient)
-        # The quotient may be rounded across a multiple.
-        while (newest + 1) * self._period <= arrival:
-            newest += 1
-        while newest * self._period > arrival:
-            newest -= 1
+        newest = self._multiple(arrival)
         if newest <= self._newest:
             return None
         self._newest = newest
         return newest * self._period
 
-    @property
-    def following_look(self) -> float | None:
-        """The first multiple after the newest that was asked for; None if all is live."""
-        return (self._newest + 1) * self._period if self._period else None
+    def look_before(self, event: float) -> float | None:
+        """The last multiple up to the next event, before which nothing arrives, or else the first
+        one that was not asked for; None if all is live."""
+        if not self._period:
+            return None
+        last = self._newest + 1
+        if event < math.inf:
+            last = max(last, self._multiple(event))
+        return last * self._period
+
+    def _multiple(self, time: float) -> int:
+        """How many periods are over by then."""
+        quotient = time / self._period
+        if quotient >= 2**53:
+            raise ValueError(
+                f"staleness={self._period}: at an arrival after {time:g} s its multiples cannot "
+                "be told apart; a longer one is needed"
+            )
+        number = math.floor(quotient)
+        # The quotient may be rounded across a multiple.
+        while (number + 1) * self._period <= time:
+            number += 1
+        while number * self._period > time:
+            number -= 1
+        return number
 
     def look(self) -> None:
         """See every replica and every cache as they are now; O(replicas + what changed)."""

@@ -48,11 +48,14 @@ def simulate(
     at loads and caches, which happen at multiples of it; 0 shows everything live. cost: what
     policies that weigh costs see; by default the latency model's seconds. progress: told after each
     request that leaves how many are over, or how many programs. skip_quiet_steps: let runs of
-    decode steps in which nothing can change pass in one event; the records are the same either way.
+    decode steps in which nothing can change pass in one event; the records are the same either way,
+    but that replicas whose steps end at one instant may be heard in another order by a source that
+    reacts.
     check_invariants: balance the cache's books after every step, or run of skipped ones (slow).
 
-    Raises ValueError for no requests, no replicas, arrivals out of order, or a source that reacts
-    to outputs without saying what they are; PolicyError for a policy that breaks its contract.
+    Raises ValueError for no requests, no replicas, arrivals out of order, a source that reacts to
+    outputs without saying what they are, or programs that never end; PolicyError for a policy that
+    breaks its contract.
     """
     if replicas < 1:
         raise ValueError(f"replicas={replicas}: at least 1 is needed")
@@ -117,6 +120,8 @@ def simulate(
         served = sum(len(recorder.requests()) for recorder in recorders)
         if served != arrived:
             raise RuntimeError(f"{arrived} requests arrived, {served} left")
+        if source.unfinished is not None:
+            raise ValueError(source.unfinished)
         return _record(recorders, logs, cache)
 
 

@@ -186,7 +186,7 @@ def test_mistakes_name_the_program() -> None:
     def backwards() -> Body:
         yield Sleep(-1.0)
 
-    with pytest.raises(ValueError, match=r"program 0: Sleep\(-1\.0\)"):
+    with pytest.raises(ValueError, match=r"program-0: Sleep\(-1\.0\): seconds from 0"):
         runner_of(backwards).take(0.0)
     late = [Program(0, lambda: iter_gen(1), arrival=2.0), Program(1, lambda: iter_gen(1))]
     with pytest.raises(ValueError, match=r"program 1: arrival 0\.0 is before the one ahead"):
@@ -198,3 +198,98 @@ def test_mistakes_name_the_program() -> None:
 def test_no_programs_are_no_requests() -> None:
     runner = ProgramRunner([])
     assert (runner.next_time, runner.take(1e9)) == (None, [])
+
+
+def test_what_cannot_be_done_names_the_program() -> None:
+    def joins(handles: Any) -> Callable[[], Body]:
+        def body() -> Body:
+            yield Join(handles)
+
+        return body
+
+    def forks(*bodies: Any, prefix: Any = None) -> Callable[[], Body]:
+        def body() -> Body:
+            yield Fork(bodies, prefix)
+
+        return body
+
+    def sleeps() -> Body:
+        yield Sleep("1")  # type: ignore[arg-type]
+
+    one = iter_gen(1)
+    for body, error, message in (
+        (joins([1]), TypeError, "program-0: Join of 1: handles of Fork are needed"),
+        (forks(len), TypeError, "program-0: body <built-in function len>: a generator is needed"),
+        (forks(one, one), ValueError, "program-0: Fork of one generator twice"),
+        (forks(one, prefix=tokens_of([])), ValueError, "program-0: Fork.prefix is empty"),
+        (sleeps, ValueError, "program-0: Sleep.'1'.: seconds from 0 are needed"),
+        (lambda: None, TypeError, "program-0: body None: a generator is needed"),
+    ):
+        with pytest.raises(error, match=message):
+            runner_of(body).take(0.0)  # type: ignore[arg-type]
+
+
+def test_an_error_in_a_body_names_the_program() -> None:
+    def broken() -> Body:
+        raise KeyError("boom")
+        yield
+
+    with pytest.raises(KeyError) as caught:
+        runner_of(broken).take(0.0)
+    assert caught.value.__notes__ == ["in the body of program-0"]
+
+
+@pytest.mark.parametrize("arrival", [float("inf"), float("nan"), -1.0])
+def test_a_program_starts_at_some_time(arrival: float) -> None:
+    with pytest.raises(ValueError, match=r"program 0: arrival .*: seconds from 0 are needed"):
+        ProgramRunner([Program(0, lambda: iter_gen(0), arrival=arrival)])
+
+
+def test_a_join_takes_any_iterable_of_handles() -> None:
+    heard: list[Any] = []
+
+    def branch(value: int) -> Body:
+        return value
+        yield
+
+    def parent() -> Body:
+        handles = yield Fork([branch(1), branch(2)])
+        heard.append((yield Join(iter(handles))))
+
+    runner_of(parent).take(0.0)
+    assert heard == [[1, 2]]
+
+
+def test_what_never_ends_is_told() -> None:
+    """A branch that waits for itself, and a program behind it in a closed loop."""
+
+    def parent() -> Body:
+        own: list[Any] = []
+
+        def endless() -> Body:
+            yield gen(1)
+            yield Join(own)
+
+        own += yield Fork([endless()])
+        yield Join(own)
+
+    runner = runner_of(parent, lambda: iter_gen(2), concurrency=1)
+    assert runner.unfinished == "0 programs wait for branches that never end; program-0 never began"
+    (request,) = runner.take(0.0)
+    runner.left(request.id, tokens_of([5]), 1.0)
+    assert (runner.next_time, runner.ended) == (None, 0)
+    assert runner.unfinished == "1 programs wait for branches that never end; program-1 never began"
+
+
+def test_programs_of_many_forks_and_joins_need_no_deep_stack() -> None:
+    def deep(level: int) -> Body:
+        if level:
+            yield Join((yield Fork([deep(level - 1)])))
+
+    def wide() -> Body:
+        for _ in range(3000):
+            yield Join((yield Fork([])))
+
+    runner = runner_of(lambda: deep(3000), wide)
+    runner.take(0.0)
+    assert (runner.ended, runner.unfinished) == (2, None)

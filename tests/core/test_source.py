@@ -59,5 +59,5 @@ def test_a_closed_loop_waits_for_a_request_s_own_arrival() -> None:
 
 
 def test_a_closed_loop_needs_somebody_to_ask() -> None:
-    with pytest.raises(ValueError, match="concurrency=0: at least 1 is needed"):
+    with pytest.raises(ValueError, match="concurrency=0: a whole number from 1 is needed"):
         ClosedLoop([], concurrency=0)

@@ -29,6 +29,9 @@ class Case(NamedTuple):
     window: int | None
     share: bool
     fused: bool
+    in_place: bool
+    ordered: bool
+    """Whether all pages lie in the order in which they are read, which needs no copies."""
 
 
 @st.composite
@@ -50,6 +53,8 @@ def cases(draw: st.DrawFn) -> Case:
         draw(st.none() | st.integers(1, 50)),
         draw(st.booleans()),
         draw(st.booleans()),
+        draw(st.booleans()),
+        draw(st.booleans()),
     )
 
 
@@ -66,7 +71,7 @@ def test_every_row_attends_to_exactly_its_own_past(models: Models, case: Case, f
     needed = common_pages + sum(
         -(-(start + count) // size) for start, count in zip(starts, counts, strict=True)
     )
-    ids = rng.permutation(needed + 3).astype(np.int32)
+    ids = (np.arange if case.ordered else rng.permutation)(needed + 3).astype(np.int32)
     common, ids = ids[:common_pages], ids[common_pages:]
     tables = []
     for start, count, pages in zip(starts, counts, case.shared_pages, strict=True):
@@ -96,6 +101,7 @@ def test_every_row_attends_to_exactly_its_own_past(models: Models, case: Case, f
     key, value = random(total, *kv), random(total, *kv)
     backend = TorchAttention(pool, share_prefixes=case.share, min_saved_tokens=1)
     backend.fused = case.fused
+    backend.reads_in_place &= case.in_place
     rows = StepRows(len(case.decodes), np.array(starts), np.array(counts), tables)
     ours = backend.plan(rows).attend(1, query, key, value, 0.3, case.window)
 
@@ -171,6 +177,14 @@ def test_groups_of_similar_rows_hold_every_row_and_little_padding(
         sizes = [lengths[row] for row in group.tolist()]
         longest, shortest = max(sizes), min(sizes)
         assert shortest >= 0.75 * longest or (longest - shortest) * page_size <= 32
+
+
+def test_pages_in_order_are_read_where_they_lie(models: Models) -> None:
+    pool = KVPool(models["tiny-llama"], 8, 4)
+    keys, values = TorchAttention(pool).read(1, slice(2, 5))
+    assert keys.shape == values.shape == (12, 2, 16)
+    assert keys.data_ptr() == pool.keys[1][2].data_ptr()
+    assert values.data_ptr() == pool.values[1][2].data_ptr()
 
 
 def test_gathering_reuses_its_memory(models: Models) -> None:

@@ -1,4 +1,4 @@
-"""Linear layers in oneDNN's layout against a float64 product, and what is packed."""
+"""Linear layers in oneDNN's layout against a float64 product; what is packed and what merged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from torch import nn
 from transformers import LlamaConfig
 
 from testbed.engine.model import build_module
-from testbed.engine.packed_linear import PackedLinear, pack_linear_layers
+from testbed.engine.packed_linear import (
+    MERGED,
+    MergedLinears,
+    MergedPart,
+    PackedLinear,
+    pack_linear_layers,
+)
 
 WIDE = LlamaConfig(
     vocab_size=600,
@@ -45,13 +51,49 @@ def test_large_layers_are_packed_and_the_tied_embedding_stays() -> None:
     pack_linear_layers(module)
     packed = {name for name, part in module.named_modules() if isinstance(part, PackedLinear)}
     attention, mlp = "model.layers.0.self_attn", "model.layers.0.mlp"
-    # 256 x 64 weights of the only key head are too few.
     assert packed == {
         "lm_head",
-        *(f"{attention}.{name}" for name in ("q_proj", "o_proj")),
+        f"{attention}.o_proj",
         *(f"{mlp}.{name}" for name in ("gate_proj", "up_proj", "down_proj")),
     }
+    merged = {name for name, part in module.named_modules() if isinstance(part, MergedPart)}
+    assert merged == {f"{attention}.{name}" for name in MERGED}
     assert torch.equal(module.model.embed_tokens.weight, embedding)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_merged_layers_give_what_each_of_them_gives(bias: bool) -> None:
+    torch.manual_seed(0)
+    linears = [nn.Linear(64, width, bias=bias) for width in (48, 16, 32)]
+    merged = MergedLinears(linears)
+    parts = [MergedPart(merged, place) for place in range(3)]
+    with torch.inference_mode():
+        for _ in range(2):
+            inputs = torch.randn(1, 5, 64)
+            for part, linear in zip(parts, linears, strict=True):
+                assert torch.allclose(part(inputs), linear(inputs), atol=1e-5)
+
+
+def test_merged_layers_never_answer_for_another_tensor() -> None:
+    linears = [nn.Linear(8, 8, bias=False) for _ in range(3)]
+    merged = MergedLinears(linears)
+    with torch.inference_mode():
+        inputs = torch.ones(1, 2, 8)
+        for place in range(3):
+            merged.output(place, inputs)
+        # The same object with other contents, as the memory of a captured step would be.
+        inputs.mul_(2)
+        assert torch.allclose(merged.output(0, inputs), linears[0](inputs), atol=1e-5)
+        other = torch.randn(1, 2, 8)
+        assert torch.allclose(merged.output(1, other), linears[1](other), atol=1e-5)
+
+
+def test_layers_of_which_only_some_have_a_bias_stay_apart() -> None:
+    block = nn.Module()
+    for name in MERGED:
+        setattr(block, name, nn.Linear(256, 256, bias=name == "q_proj"))
+    pack_linear_layers(block)
+    assert all(isinstance(getattr(block, name), PackedLinear) for name in MERGED)
 
 
 def test_a_packed_model_has_the_same_logits() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from testbed.core.batch import BatchShape
 from testbed.core.config import CacheConfig, SchedulerConfig
+from testbed.core.cost import CostModel
 from testbed.core.records import ADDED_COLUMNS, MEASURED_COLUMNS, added_row, columns_of
 from testbed.core.request import Request
 from testbed.engine.loop import EngineRun, serve
@@ -43,7 +45,11 @@ def pressing_requests() -> list[Request]:
 
 
 def check_repeats(
-    run: EngineRun, cache: CacheConfig, scheduler: SchedulerConfig, *named: str
+    run: EngineRun,
+    cache: CacheConfig,
+    scheduler: SchedulerConfig,
+    *named: str,
+    cost: CostModel | None = None,
 ) -> None:
     """The simulator takes every decision alike. named: scheduling and eviction policy."""
     policy, eviction = named
@@ -54,6 +60,7 @@ def check_repeats(
         scheduler=scheduler,
         policy=registry.scheduling(policy),
         eviction=registry.eviction(eviction),
+        cost=cost,
     )
     assert (again.diverged, run.log.first_difference(again.log)) == (None, None)
     assert again.log == run.log
@@ -80,6 +87,33 @@ def test_the_simulator_repeats_every_decision(
     )
     assert {row[2] for row in run.log.rows} >= PRESSED
     check_repeats(run, cache, scheduler, policy, eviction)
+
+
+def step_seconds(shape: BatchShape) -> float:
+    """Dear starts, and attention that dominates: nothing like a second for each token."""
+    return 5.0 + shape.prefill_tokens + 0.1 * shape.prefill_pairs + 0.01 * shape.decode_context
+
+
+@pytest.mark.parametrize("named", [("fcfs", "pgdsf"), ("fcfs", "marconi"), ("srpt", "lru")])
+def test_policies_that_weigh_costs_weigh_the_same_ones(named: tuple[str, str]) -> None:
+    policy, eviction = named
+    cache = CacheConfig(num_pages=300, page_size=1)
+    cost = CostModel(step_seconds, flops_per_token=100.0, flops_per_pair=30.0)
+
+    def run(cost: CostModel | None) -> EngineRun:
+        return serve(
+            pressing_requests(),
+            executor=ScriptedExecutor(),
+            cache=cache,
+            scheduler=TIGHT,
+            policy=registry.scheduling(policy),
+            eviction=registry.eviction(eviction),
+            cost=cost,
+        )
+
+    weighed = run(cost)
+    check_repeats(weighed, cache, TIGHT, policy, eviction, cost=cost)
+    assert weighed.log != run(None).log, "the costs decide nothing here"
 
 
 @pytest.mark.parametrize(("eviction", "batching", "page_size"), SWITCHES)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +14,7 @@ from testbed.core.config import CacheConfig
 from testbed.core.program import Body, Fork, Gen, GenRefused, Join, Program, ProgramRunner, Sleep
 from testbed.core.source import ClosedLoop, OpenLoop
 from testbed.policies import registry
+from testbed.sim.sight import Sight
 from tests.core.building import make_request, tokens_of
 from tests.sim.test_sight import Curious
 from tests.sim.worlds import World, plain_run, same, table, worlds
@@ -130,3 +134,38 @@ def test_the_simulator_has_to_be_told_what_the_model_says() -> None:
 def test_the_future_of_what_reacts_is_not_known() -> None:
     with pytest.raises(ValueError, match="eviction=Belady: which requests come is not known ahead"):
         plain_run(ProgramRunner([]), eviction=lambda: registry.eviction("belady"))
+
+
+def test_programs_that_never_end_are_an_error() -> None:
+    def parent() -> Body:
+        own: list[Any] = []
+
+        def endless() -> Body:
+            yield gen([1], [1])
+            yield Join(own)
+
+        own += yield Fork([endless()])
+        yield Join(own)
+
+    with pytest.raises(ValueError, match="wait for branches that never end"):
+        plain_run(ProgramRunner([Program(0, parent)]))
+
+
+def test_a_short_staleness_costs_no_look_that_nobody_sees() -> None:
+    """Two looks before each event at the most, not a million a second."""
+    looks = 0
+    own = Sight.look
+
+    def counted(sight: Sight) -> None:
+        nonlocal looks
+        looks += 1
+        own(sight)
+
+    def chat() -> Body:
+        yield gen([1, 2, 3], [1, 2, 3])
+        yield Sleep(100.0)
+        yield gen([1, 2, 3, 4], [1])
+
+    with mock.patch.object(Sight, "look", counted):
+        plain_run(ProgramRunner([Program(0, chat)]), staleness=1e-6, replicas=2)
+    assert 0 < looks < 50

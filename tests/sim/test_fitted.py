@@ -128,6 +128,14 @@ def test_disturbed_steps_do_not_move_the_fit() -> None:
     assert residuals(predicted, steps)["all"].total_error < -0.2
 
 
+def test_jitter_in_one_direction_is_part_of_the_sum() -> None:
+    steps = random_steps(400, seed=3)
+    # Most steps are as fast as can be, one in five takes a third longer.
+    steps["seconds"][::5] *= 4 / 3
+    found = residuals(fit_latency(steps), steps)
+    assert found["all"].total_error == pytest.approx(0, abs=1e-6)
+
+
 def test_residuals_come_by_kind_of_step() -> None:
     steps = {name: np.zeros(4) for name in MEASURED_COLUMNS}
     steps["decode_rows"] = np.array([1, 0, 2, 3])
