@@ -22,8 +22,15 @@ ROOMS: dict[str, set[str]] = {
         "testbed.core.cost",
         "testbed.core.token_tree",
     },
-    "workloads": {"testbed.core", "numpy", "tokenizers"},
-    "sim": {"testbed.core", "testbed.policies", "testbed.workloads", "simpy", "numpy"},
+    "workloads": {"testbed.core", "testbed.whole_file", "numpy", "tokenizers"},
+    "sim": {
+        "testbed.core",
+        "testbed.policies",
+        "testbed.workloads",
+        "testbed.whole_file",
+        "simpy",
+        "numpy",
+    },
     "engine": {
         "testbed.core",
         "testbed.policies",
@@ -35,7 +42,14 @@ ROOMS: dict[str, set[str]] = {
         "numpy",
     },
     "metrics": {"testbed.core", "numpy", "pandas", "pyarrow", "yaml"},
-    "reports": {"testbed.core", "testbed.metrics", "matplotlib", "numpy", "pandas"},
+    "reports": {
+        "testbed.core",
+        "testbed.metrics",
+        "testbed.whole_file",
+        "matplotlib",
+        "numpy",
+        "pandas",
+    },
     # The engine only where decision parity is looked at, when that runs.
     "conformance": {
         "testbed.core",

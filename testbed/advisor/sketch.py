@@ -8,14 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.workloads.formats.record import Record
+from testbed.workloads.tokens import WEYL, mix64
 
 BLOCK_BYTES = 64
 """About 16 tokens of English."""
 MAX_CLIENTS = 100_000
 _WORDS_PER_BLOCK = BLOCK_BYTES // 8
-_WEYL = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 class LogSketch:
@@ -98,8 +96,5 @@ class LogSketch:
 
 
 def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """SplitMix64 (Steele et al. 2014) of each number."""
-    mixed = values + _WEYL
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
-    return mixed ^ (mixed >> np.uint64(31))
+    """SplitMix64 of each number."""
+    return mix64(values + WEYL)

@@ -49,8 +49,8 @@ def sharing_bound(paths: PromptPaths) -> Bound:
 
     Every page is missed once, unless some request leaves it in the cache without looking it up (its
     output, or the page that holds its last token). With pages of one token and
-    min_computed_tokens=0 this is the prompts' tokens less their distinct prefixes. O(nodes log
-    nodes). The last page of a block trace counts as full.
+    min_computed_tokens=0 this is the prompts' tokens less their distinct prefixes. O(nodes). The last page
+    of a block trace counts as full.
     """
     depth = _pages_to_root(paths)
     lookups = [0] * len(depth)
@@ -60,8 +60,8 @@ def sharing_bound(paths: PromptPaths) -> Bound:
         stores[stored] += 1
         stores[lookup] -= 1
     hit_pages = 0
-    # Deepest first, so that a node's counts are those of its whole subtree when it is reached.
-    for node in sorted(range(len(depth)), key=depth.__getitem__, reverse=True):
+    # Children first, so that a node's counts are those of its whole subtree when it is reached.
+    for node in reversed(range(len(depth))):
         parent = paths.parent[node]
         if parent < 0:
             continue
@@ -265,14 +265,7 @@ def _path(paths: PromptPaths, node: int) -> list[int]:
 
 def _pages_to_root(paths: PromptPaths) -> list[int]:
     """Depth in pages at the end of each node."""
-    totals = [-1] * len(paths.parent)
-    for node in range(len(totals)):
-        chain = []
-        while node >= 0 and totals[node] < 0:
-            chain.append(node)
-            node = paths.parent[node]
-        total = totals[node] if node >= 0 else 0
-        for below in reversed(chain):
-            total += paths.pages[below]
-            totals[below] = total
+    totals: list[int] = []
+    for parent, pages in zip(paths.parent, paths.pages, strict=True):
+        totals.append(pages + (totals[parent] if parent >= 0 else 0))
     return totals

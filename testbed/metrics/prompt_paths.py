@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from testbed.core.request import Request, Tokens
+from testbed.core.token_tree import TokenTree, TreeNode
 
 
 @dataclass(frozen=True)
 class PromptPaths:
-    """One path a request through the trie; a node's number says nothing about its depth.
+    """One path a request through the trie; a node comes after its parent.
 
-    page_size: tokens a page. parent, pages: by node; the parent of a root is -1 and a root has no
+    page_size: tokens a page. parent, pages: by node; the parent of the root is -1 and it has no
     pages. The others are by request, in the order given: lookup: the node where the pages end that
     a match may return. stored: the node where the pages end that the request leaves in the cache;
     it is `lookup` or below it. prompt_tokens: the prompt's length.
@@ -46,7 +47,7 @@ def prompt_paths(
     cache_outputs: scripted outputs, less the last token, stay in the cache too.
     """
     _check_page_size(page_size)
-    trie = _Trie(page_size, page_size)
+    paths = _Paths(page_size, page_size)
     for request in requests:
         length = len(request.prompt)
         sequence = request.prompt
@@ -54,8 +55,8 @@ def prompt_paths(
             num_output = min(len(request.output), request.max_new_tokens)
             sequence = np.concatenate((request.prompt, request.output[: max(num_output - 1, 0)]))
         full = sequence[: len(sequence) // page_size * page_size]
-        trie.add(full, (length - min_computed_tokens) // page_size, length, request.namespace)
-    return trie.paths
+        paths.add(full, (length - min_computed_tokens) // page_size, length, request.namespace)
+    return paths.numbered()
 
 
 def block_paths(
@@ -70,72 +71,54 @@ def block_paths(
     prompt_tokens: one length a request. Every id listed occupies one page.
     """
     _check_page_size(block_size)
-    trie = _Trie(1, block_size)
+    paths = _Paths(1, block_size)
     for row, length in zip(blocks, prompt_tokens, strict=True):
         num_lookup = len(row)
         if min_computed_tokens:
             num_lookup = min(num_lookup, (length - min_computed_tokens) // block_size)
-        trie.add(np.asarray(row, dtype=np.int32), num_lookup, length, "")
-    return trie.paths
+        paths.add(np.asarray(row, dtype=np.int32), num_lookup, length, "")
+    return paths.numbered()
 
 
-class _Trie:
-    """Holds the tokens while the paths are built; freed afterwards."""
+class _Paths:
+    """Collects where requests end in a tree, whose nodes get numbers once it no longer changes."""
 
     def __init__(self, page_ids: int, page_size: int) -> None:
-        self.paths = PromptPaths(page_size)
+        self._tree = TokenTree(page_ids)
         self._page_ids = page_ids
-        self._edges: list[Tokens] = []
-        self._children: list[dict[bytes, int]] = []
-        self._roots: dict[str, int] = {}
+        self._page_size = page_size
+        self._ends: list[tuple[TreeNode | None, TreeNode | None]] = []
+        self._prompt_tokens: list[int] = []
 
     def add(self, ids: Tokens, num_lookup: int, prompt_tokens: int, namespace: str) -> None:
         """Append a request: `ids` are whole pages, of which the first num_lookup are looked up."""
-        root = self._roots.get(namespace)
-        if root is None:
-            root = self._roots[namespace] = self._new_node(-1, ids[:0])
-        split = num_lookup * self._page_ids
-        lookup = self._descend(root, ids[:split])
-        self.paths.lookup.append(lookup)
-        self.paths.stored.append(self._descend(lookup, ids[split:]))
-        self.paths.prompt_tokens.append(prompt_tokens)
+        lookup = self._tree.insert(ids[: num_lookup * self._page_ids], namespace)
+        stored = self._tree.insert(ids, namespace)
+        # A later split leaves the lower half in place, so that paths still end there.
+        self._ends.append((lookup[-1] if lookup else None, stored[-1] if stored else None))
+        self._prompt_tokens.append(prompt_tokens)
 
-    def _descend(self, node: int, ids: Tokens) -> int:
-        """The node where `ids` end below `node`, made if it is not there."""
-        position = 0
-        while position < len(ids):
-            key = ids[position : position + self._page_ids].tobytes()
-            child = self._children[node].get(key)
-            if child is None:
-                # A copy, so that a streamed prompt is not kept alive by its last few pages.
-                child = self._children[node][key] = self._new_node(node, ids[position:].copy())
-                return child
-            edge = self._edges[child]
-            rest = ids[position : position + len(edge)]
-            differs = edge[: len(rest)] != rest
-            same = int(differs.argmax()) if differs.any() else len(rest)
-            same -= same % self._page_ids
-            node = child if same == len(edge) else self._split(child, key, same)
-            position += same
-        return node
+    def numbered(self) -> PromptPaths:
+        """The paths; the root is node 0."""
+        paths = PromptPaths(self._page_size, [-1], [0], prompt_tokens=self._prompt_tokens)
+        numbers: dict[TreeNode, int] = {}
 
-    def _new_node(self, parent: int, edge: Tokens) -> int:
-        self.paths.parent.append(parent)
-        self.paths.pages.append(len(edge) // self._page_ids)
-        self._edges.append(edge)
-        self._children.append({})
-        return len(self._edges) - 1
+        def number(node: TreeNode | None) -> int:
+            chain = []
+            while node is not None and node.parent is not None and node not in numbers:
+                chain.append(node)
+                node = node.parent
+            found = 0 if node is None or node.parent is None else numbers[node]
+            for below in reversed(chain):
+                paths.parent.append(found)
+                paths.pages.append(len(below.tokens) // self._page_ids)
+                found = numbers[below] = len(paths.parent) - 1
+            return found
 
-    def _split(self, lower: int, key: bytes, length: int) -> int:
-        """Cut the edge after `length` ids; requests that end below still end at `lower`."""
-        edge = self._edges[lower]
-        parent = self.paths.parent[lower]
-        upper = self._children[parent][key] = self._new_node(parent, edge[:length])
-        self._children[upper][edge[length : length + self._page_ids].tobytes()] = lower
-        self._edges[lower] = edge[length:]
-        self.paths.parent[lower] = upper
-        self.paths.pages[lower] -= self.paths.pages[upper]
-        return upper
+        for lookup, stored in self._ends:
+            paths.lookup.append(number(lookup))
+            paths.stored.append(number(stored))
+        return paths
 
 
 def _check_page_size(page_size: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any, NamedTuple
 import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
+
+from testbed.whole_file import whole_file
 
 COLUMN_WIDTH = 3.33
 TEXT_WIDTH = 7.0
@@ -133,9 +134,7 @@ def save(figure: Figure, stem: str | Path) -> list[Path]:
 
 
 def write_whole(path: Path, content: bytes) -> Path:
-    """Write a file under a temporary name, then rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+    """Write the content, all of it or nothing; returns the path."""
+    with whole_file(path) as stream:
+        stream.write(content)
     return path

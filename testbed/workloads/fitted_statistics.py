@@ -12,7 +12,6 @@ known prefix: how many requests ago, how many pages they share, and how it leave
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import asdict, dataclass
 from dataclasses import fields as fields_of
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from testbed.whole_file import whole_file
 from testbed.workloads.formats.fields import parse_json, require_object, shown
 from testbed.workloads.parameters import MAX_LENGTH, require_between, require_int
 
@@ -150,13 +150,9 @@ def length_group(relation: str, shared_class: int) -> str:
 
 def save_statistics(statistics: Statistics, path: Path) -> None:
     """Write the statistics as JSON, in one go."""
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        text = json.dumps({"kind": KIND, **asdict(statistics)}, indent=1)
-        temporary.write_text(f"{text}\n", encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    text = json.dumps({"kind": KIND, **asdict(statistics)}, indent=1)
+    with whole_file(path) as stream:
+        stream.write(f"{text}\n".encode())
 
 
 def load_statistics(path: Path) -> Statistics:

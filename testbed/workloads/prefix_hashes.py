@@ -13,12 +13,9 @@ import numpy.typing as npt
 
 from testbed.core.request import Tokens
 from testbed.workloads.parameters import require_int
+from testbed.workloads.tokens import WEYL, mix64
 
 Hashes = npt.NDArray[np.uint64]
-
-_WEYL = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 class PrefixHasher:
@@ -27,7 +24,7 @@ class PrefixHasher:
     def __init__(self, page_size: int) -> None:
         self.page_size = page_size
         require_int(self, "page_size", 1)
-        self._weights = _mix(np.arange(1, page_size + 1, dtype=np.uint64)) | np.uint64(1)
+        self._weights = mix64(np.arange(1, page_size + 1, dtype=np.uint64)) | 1
 
     def full_pages(self, tokens: Tokens) -> Hashes:
         """uint64[len(tokens) // page_size]: one for the prefix up to the end of each full page."""
@@ -42,20 +39,13 @@ class PrefixHasher:
         return self._chained(padded.reshape(count, self.page_size))
 
     def _chained(self, pages: Tokens) -> Hashes:
-        numbers = pages.astype(np.uint64) * _WEYL
-        numbers ^= numbers >> np.uint64(32)
+        numbers = pages.astype(np.uint64) * WEYL
+        numbers ^= numbers >> 32
         # The place of a page is mixed in before the sum, so that their order counts.
-        places = np.arange(1, len(pages) + 1, dtype=np.uint64) * _WEYL
-        return np.cumsum(_mix((numbers @ self._weights) ^ places), dtype=np.uint64)
+        places = np.arange(1, len(pages) + 1, dtype=np.uint64) * WEYL
+        return np.cumsum(mix64((numbers @ self._weights) ^ places), dtype=np.uint64)
 
 
 def hash_of_text(text: str) -> int:
     """A 64-bit number of a name, the same in every process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def _mix(numbers: Hashes) -> Hashes:
-    """SplitMix64's finaliser (Steele et al. 2014)."""
-    numbers = (numbers ^ numbers >> np.uint64(30)) * _MIX_1
-    numbers = (numbers ^ numbers >> np.uint64(27)) * _MIX_2
-    return numbers ^ numbers >> np.uint64(31)

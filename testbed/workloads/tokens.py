@@ -19,7 +19,7 @@ NUM_INT32_TOKENS = 1 << 31
 """How many token ids an int32 holds."""
 
 _UINT64 = (1 << 64) - 1
-_WEYL = 0x9E3779B97F4A7C15
+WEYL = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _PROMPTS = 1
@@ -62,9 +62,19 @@ def require_token_space(owner: object, total: int) -> None:
         )
 
 
+def mix64(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """SplitMix64's finaliser (Steele et al. 2014) of each number."""
+    mixed: npt.NDArray[np.uint64] = numbers ^ numbers >> np.uint64(30)
+    mixed *= _MIX_1
+    mixed ^= mixed >> 27
+    mixed *= _MIX_2
+    mixed ^= mixed >> 31
+    return mixed
+
+
 def _mixed(numbers: npt.NDArray[np.uint64], key: int, vocab: int) -> Tokens:
     """SplitMix64 (Steele et al. 2014) of the numbers, in place, scaled to [0, vocab)."""
-    numbers *= _WEYL
+    numbers *= WEYL
     numbers += key
     numbers ^= numbers >> 30
     numbers *= _MIX_1
@@ -80,7 +90,7 @@ def _mixed(numbers: npt.NDArray[np.uint64], key: int, vocab: int) -> Tokens:
 def _mixed_key(seed: int, stream: int, index: int) -> int:
     key = seed & _UINT64
     for word in (stream, index):
-        key = (key + word * _WEYL + _WEYL) & _UINT64
+        key = (key + word * WEYL + WEYL) & _UINT64
         key = ((key ^ key >> 30) * _MIX_1) & _UINT64
         key = ((key ^ key >> 27) * _MIX_2) & _UINT64
         key ^= key >> 31

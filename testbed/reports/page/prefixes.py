@@ -57,10 +57,9 @@ def fold(paths: PromptPaths, ids: list[int], max_nodes: int = MAX_NODES) -> Prom
     Below each node, all such subtrees become one node that stands for the rest of these prompts.
     ids: by place in `paths`, the request's id.
     """
-    order = _parents_first(paths.parent)
     above = np.array(paths.parent, dtype=np.int64)
     uses = np.bincount(np.array(paths.stored, dtype=np.int64), minlength=len(above))
-    for node in reversed(order):
+    for node in reversed(range(len(above))):
         if above[node] >= 0:
             uses[above[node]] += uses[node]
     small = (above >= 0) & (uses <= _threshold(uses, above, max_nodes))
@@ -68,7 +67,7 @@ def fold(paths: PromptPaths, ids: list[int], max_nodes: int = MAX_NODES) -> Prom
     tokens: list[float] = []
     place: dict[int, int] = {}
     folds: dict[int, int] = {}
-    for node in order:
+    for node in range(len(above)):
         own = paths.pages[node] * paths.page_size
         upper = place.get(paths.parent[node], -1)
         if not small[node]:
@@ -107,17 +106,6 @@ def found_prefixes(tree: PromptTree, requests: pd.DataFrame) -> dict[str, Any]:
         "prompt": rows["prompt_tokens"].tolist(),
         "admitted_us": np.rint(1e6 * rows["admitted_s"].to_numpy()).astype(np.int64).tolist(),
     }
-
-
-def _parents_first(parent: list[int]) -> list[int]:
-    children: list[list[int]] = [[] for _ in parent]
-    order = [node for node, above in enumerate(parent) if above < 0]
-    for node, above in enumerate(parent):
-        if above >= 0:
-            children[above].append(node)
-    for node in order:
-        order.extend(children[node])
-    return order
 
 
 def _threshold(uses: Ints, above: Ints, max_nodes: int) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
 from testbed.core.request import Request
+from testbed.whole_file import whole_file
 from testbed.workloads.prefix_hashes import PrefixHasher
 
 LEFT_OUT = {
@@ -23,8 +23,8 @@ def write_requests(
 ) -> int:
     """Write the requests to `path` in the format `to`, in one go; returns how many there are.
 
-    It is written under another name first: what was at `path` stays until all is there. block_size,
-    model: see the two formats. Raises ValueError if there are no requests.
+    What was at `path` stays until all is there. block_size, model: see the two formats. Raises
+    ValueError if there are no requests.
     """
     if to == "mooncake":
         written = mooncake_lines(requests, block_size)
@@ -35,16 +35,11 @@ def write_requests(
     first = next(written, None)
     if first is None:
         raise ValueError("there are no requests to write; at least one is needed")
-    temporary = path.with_name(f".{path.name}.partial")
     count = 0
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
-            for line in chain([first], written):
-                stream.write(line)
-                count += 1
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as stream:
+        for line in chain([first], written):
+            stream.write(line.encode())
+            count += 1
     return count
 
 
