@@ -133,7 +133,7 @@ TOOL_AGENT = {
     "observation_tokens": [16, 388],
 }
 """Policy and 14 tools of tau-bench's airline, and the lengths of its 200 recorded trajectories
-(github.com/sierra-research/tau-bench)."""
+(historical_trajectories/gpt-4o-airline.json in github.com/sierra-research/tau-bench)."""
 
 WORKLOADS: dict[str, tuple[type, dict[str, Any]]] = {
     "file": (FileWorkload, {}),

@@ -131,10 +131,8 @@ def describe(
         turns.append(record.turn)
         requests_of[record.client] += 1
         tokens_of[record.client] += length
-        if tokenized.output is not None:
-            outputs.append(len(tokenized.output))
-        elif record.output_length is not None:
-            outputs.append(record.output_length)
+        if tokenized.output_length is not None:
+            outputs.append(tokenized.output_length)
         if record.arrival is not None:
             times.append(record.arrival)
         if record.session is not None:
@@ -203,10 +201,10 @@ class _SharingCounts:
             self._by_client.add(hashes ^ salt, lookups, number)
 
     def _add_to_sample(self, line: int, hashes: Hashes) -> None:
-        ticket = float(self._generator.random())
-        if ticket >= self._threshold:
+        rank = float(self._generator.random())
+        if rank >= self._threshold:
             return
-        self._sample.append((ticket, line, hashes))
+        self._sample.append((rank, line, hashes))
         self._sampled_pages += len(hashes)
         while len(self._sample) > SAMPLE or (
             self._sampled_pages > SAMPLE_PAGES and len(self._sample) > 1

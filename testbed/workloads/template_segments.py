@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -10,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.workloads.parameters import MAX_LENGTH, require_between, require_int, require_one_of
+from testbed.workloads.zipf import zipf_draws
 
 Ints = npt.NDArray[np.int64]
-
-_DRAWS_AT_A_TIME = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,9 @@ def draw_segment(
         if in_turn:
             chosen = (np.arange(num_units) * segment.values // num_units)[:, None]
         else:
-            chosen = np.concatenate(list(_without_repeats(segment, num_units, choices)))
+            chosen = zipf_draws(
+                segment.values, segment.zipf_exponent, segment.pieces, num_units, choices
+            )
         if segment.per_tenant:
             chosen = chosen + speakers.tenant[:, None] * segment.values
             num_texts *= int(speakers.tenant.max()) + 1
@@ -123,16 +123,3 @@ def draw_segment(
         np.maximum(np.rint(drawn), 1).astype(np.int64),
         jitter.random(num_requests) < segment.jitter,
     )
-
-
-def _without_repeats(
-    segment: TemplateSegment, num_units: int, choices: np.random.Generator
-) -> Iterator[Ints]:
-    assert segment.values is not None
-    popularity = np.arange(1, segment.values + 1, dtype=np.float64) ** -segment.zipf_exponent
-    most = max(_DRAWS_AT_A_TIME // segment.values, 1)
-    for start in range(0, num_units, most):
-        shape = (min(most, num_units - start), segment.values)
-        # An exponential race: the first finishers are weighted draws without replacement.
-        finish = choices.standard_exponential(shape) / popularity
-        yield np.argsort(finish, axis=1, kind="stable")[:, : segment.pieces]

@@ -7,7 +7,7 @@ serve the same draws, so that they compare request by request.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from typing import ClassVar, Literal, NamedTuple
@@ -38,17 +38,17 @@ from testbed.workloads.tokens import (
     require_vocab,
 )
 
-STABLE = ("system", "tools", "few_shot", "context", "history", "question")
+_STABLE = ("system", "tools", "few_shot", "context", "history", "question")
 """The canonical order."""
-VOLATILE = ("timestamp", "request_id", "user")
-OF_A_SESSION = ("system", "tools", "few_shot", "user")
+_VOLATILE = ("timestamp", "request_id", "user")
+_OF_A_SESSION = ("system", "tools", "few_shot", "user")
 """Drawn once a session; the other segments are drawn once a request."""
-RANDOM_ORDERS = ("random_per_tenant", "random_per_request")
-NAMED_ORDERS = ("canonical", *RANDOM_ORDERS)
-PLACES = ("front", "after_system", "after_tools", "end")
+_RANDOM_ORDERS = ("random_per_tenant", "random_per_request")
+_NAMED_ORDERS = ("canonical", *_RANDOM_ORDERS)
+_PLACES = ("front", "after_system", "after_tools", "end")
 
 
-class Sessions(NamedTuple):
+class _Sessions(NamedTuple):
     """of, earlier: by request, its session and the requests before it. tenants: by session."""
 
     of: Ints
@@ -106,13 +106,13 @@ class TemplateWorkload:
         require_between(self, "output_sd", 0, MAX_LENGTH)
         require_vocab(self)
         require_int(self, "seed", 0)
-        for name in (*STABLE, *VOLATILE):
+        for name in (*_STABLE, *_VOLATILE):
             segment = getattr(self, name, None)
             if name != "history" and not isinstance(segment, TemplateSegment):
                 raise ValueError(
                     f"TemplateWorkload.{name}={segment!r}: a TemplateSegment is needed"
                 )
-        require_one_of(self, "volatile_at", PLACES)
+        require_one_of(self, "volatile_at", _PLACES)
         self._check_order()
         texts = sum(segment.num_tokens for segment in self._drawn.values())
         require_token_space(self, texts)
@@ -132,6 +132,10 @@ class TemplateWorkload:
         can find are not in them: a question at the start of a later history, and an output.
         """
         return [(name, *self._column(name)) for name in self.segment_names]
+
+    def in_order(self, names: Sequence[str]) -> TemplateWorkload:
+        """The same draws with the segments in this order, volatile ones included."""
+        return replace(self, order=tuple(names))
 
     def __len__(self) -> int:
         return self.num_requests
@@ -153,14 +157,15 @@ class TemplateWorkload:
         if not set(self._stable) - {"history"}:
             raise ValueError("TemplateWorkload: at least one segment with tokens is needed")
         if isinstance(self.order, str):
-            require_one_of(self, "order", NAMED_ORDERS)
+            require_one_of(self, "order", _NAMED_ORDERS)
         else:
             object.__setattr__(self, "order", tuple(self.order))
             listed = [name for name in self.order if name not in self._volatile]
             if sorted(listed) != sorted(self._stable) or len(set(self.order)) < len(self.order):
                 raise ValueError(
-                    f"TemplateWorkload.order={list(self.order)}: one of {', '.join(NAMED_ORDERS)}, "
-                    f"or each of {', '.join(self._stable)} once, is needed"
+                    f"TemplateWorkload.order={list(self.order)}: one of "
+                    f"{', '.join(_NAMED_ORDERS)}, or each of {', '.join(self._stable)} once, is "
+                    "needed"
                 )
         behind = self.volatile_at.removeprefix("after_")
         if self.volatile_at.startswith("after_") and behind not in self._stable:
@@ -172,22 +177,22 @@ class TemplateWorkload:
     def _stable(self) -> tuple[str, ...]:
         return tuple(
             name
-            for name in STABLE
+            for name in _STABLE
             if (self.turns > 1 if name == "history" else getattr(self, name).tokens)
         )
 
     @cached_property
     def _volatile(self) -> tuple[str, ...]:
-        return tuple(name for name in VOLATILE if getattr(self, name).tokens)
+        return tuple(name for name in _VOLATILE if getattr(self, name).tokens)
 
     @cached_property
     def _seeds(self) -> dict[str, np.random.SeedSequence]:
-        streams = ("sessions", "orders", "outputs", *STABLE, *VOLATILE)
+        streams = ("sessions", "orders", "outputs", *_STABLE, *_VOLATILE)
         seeds = np.random.SeedSequence(self.seed).spawn(len(streams))
         return dict(zip(streams, seeds, strict=True))
 
     @cached_property
-    def _sessions(self) -> Sessions:
+    def _sessions(self) -> _Sessions:
         generator = np.random.default_rng(self._seeds["sessions"])
         num_sessions = -(-self.num_requests // self.turns)
         tenants = generator.integers(self.tenants, size=num_sessions)
@@ -206,7 +211,7 @@ class TemplateWorkload:
             running[place] = (*running[place], i)
             if len(running[place]) == self.turns:
                 del running[place], number[place]
-        return Sessions(np.array(of), earlier, tenants)
+        return _Sessions(np.array(of), earlier, tenants)
 
     @cached_property
     def _drawn(self) -> dict[str, DrawnSegment]:
@@ -216,7 +221,7 @@ class TemplateWorkload:
         return {
             name: draw_segment(
                 getattr(self, name),
-                by_session if name in OF_A_SESSION else by_request,
+                by_session if name in _OF_A_SESSION else by_request,
                 name == "timestamp",
                 self._seeds[name],
             )
@@ -246,7 +251,7 @@ class TemplateWorkload:
 
     def _arranged(self) -> Iterator[tuple[str, ...]]:
         """The segments of each prompt, in order."""
-        if self.order not in RANDOM_ORDERS:
+        if self.order not in _RANDOM_ORDERS:
             yield from repeat(self.segment_names, self.num_requests)
             return
         generator = np.random.default_rng(self._seeds["orders"])

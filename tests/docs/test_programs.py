@@ -23,7 +23,7 @@ def test_the_code_runs() -> None:
     requests = drive(names["DebatePrograms"](num_programs=2))
     # A hint, two speeches and a verdict each.
     assert len(requests) == 2 * 4
-    assert max(len(request.prompt) for request in requests) == 200 + 40 + 2 * (10 + 150) + 1
+    assert max(len(request.prompt) for request in requests) == 200 + 40 + 2 * 150 + 1
 
 
 def test_the_table_names_every_ready_program() -> None:

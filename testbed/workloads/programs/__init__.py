@@ -1,9 +1,16 @@
 """Ready programs: the LM programs that papers measure, one file a family."""
 
-from testbed.workloads.programs.agents import GenerativeAgentPrograms, ReActPrograms
+from testbed.workloads.programs.agents import AgentCall, GenerativeAgentPrograms, ReActPrograms
 from testbed.workloads.programs.chat import ChatPrograms
 from testbed.workloads.programs.extraction import JsonPrograms
-from testbed.workloads.programs.family import ProgramFamily, Script, Shelf, Turn, ask
+from testbed.workloads.programs.family import (
+    ProgramFamily,
+    Script,
+    SharedTexts,
+    Turn,
+    ask,
+    fork_join,
+)
 from testbed.workloads.programs.few_shot import ChoicePrograms, FewShotPrograms
 from testbed.workloads.programs.judge import JudgePrograms
 from testbed.workloads.programs.rag import RagPrograms
@@ -15,6 +22,7 @@ from testbed.workloads.programs.reasoning import (
 from testbed.workloads.programs.single import SingleShotPrograms, VoicePrograms
 
 __all__ = [
+    "AgentCall",
     "ChatPrograms",
     "ChoicePrograms",
     "FewShotPrograms",
@@ -26,11 +34,12 @@ __all__ = [
     "ReActPrograms",
     "Script",
     "SelfConsistencyPrograms",
-    "Shelf",
+    "SharedTexts",
     "SingleShotPrograms",
     "SkeletonOfThoughtPrograms",
     "TreeOfThoughtPrograms",
     "Turn",
     "VoicePrograms",
     "ask",
+    "fork_join",
 ]

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.core.program import Body, Sleep
-from testbed.workloads.programs.family import ProgramFamily, Script, Shelf, ask
-from testbed.workloads.programs.spread import Spread, most, require_seconds, require_tokens
+from testbed.workloads.programs.distribution import (
+    Distribution,
+    max_tokens,
+    require_seconds,
+    require_tokens,
+)
+from testbed.workloads.programs.family import ProgramFamily, Script, SharedTexts, ask
 
 
 @dataclass(frozen=True)
@@ -16,15 +21,16 @@ class ChatPrograms(ProgramFamily):
     system_tokens: a prompt that all conversations begin with. think_seconds: from an answer to the
     next message.
 
-    Defaults: the short-output chat of SGLang's paper (arXiv 2312.07104, section 6): four turns of
-    256-512 tokens, answered in 4-8; its long chat answers in 256-512.
+    Defaults: the short-output chat of SGLang's paper (arXiv 2312.07104, section 6), from the
+    options of benchmark/multi_turn_chat/bench_sglang.py in github.com/sgl-project/sglang: four
+    turns of 256-512 tokens, answered in 4-8; its long chat answers in 256-512.
     """
 
-    turns: Spread = 4
-    system_tokens: int = 0
-    message_tokens: Spread = (256, 512)
-    answer_tokens: Spread = (4, 8)
-    think_seconds: Spread = 0.0
+    turns: Distribution = 4
+    system_tokens: Distribution = 0
+    message_tokens: Distribution = (256, 512)
+    answer_tokens: Distribution = (4, 8)
+    think_seconds: Distribution = 0.0
     name: str = "chat"
 
     def check(self) -> None:
@@ -33,20 +39,20 @@ class ChatPrograms(ProgramFamily):
         require_tokens(self, "system_tokens", least=0)
         require_seconds(self, "think_seconds")
 
-    def shelves(self) -> tuple[Shelf, ...]:
+    def shared_texts(self) -> tuple[SharedTexts, ...]:
         """The system prompt."""
-        return (Shelf(1, self.system_tokens),)
+        return (SharedTexts(1, self.system_tokens),)
 
     def own_tokens(self) -> int:
         """Its messages."""
-        return most(self.turns) * most(self.message_tokens)
+        return max_tokens(self.turns) * max_tokens(self.message_tokens)
 
     def body(self, script: Script) -> Body:
         """Message, answer, thought, and so on."""
-        (system,) = self.library
+        (system,) = self.texts
         context = system[0]
         for turn in range(script.tokens(self.turns)):
             if turn:
                 yield Sleep(script.seconds(self.think_seconds))
             message = script.turn(script.text(self.message_tokens), self.answer_tokens)
-            context = yield from ask(context, message)
+            context, _ = yield from ask(context, message)

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from testbed.core.program import Body, Gen, Program
+from testbed.core.program import Body, Fork, Gen, Join, Operation, Program
 from testbed.core.request import Tokens
 from testbed.workloads.parameters import require_between, require_int
-from testbed.workloads.programs.spread import Spread, draw_seconds, draw_tokens, most
+from testbed.workloads.programs.distribution import (
+    Distribution,
+    draw_seconds,
+    draw_tokens,
+    max_tokens,
+)
 from testbed.workloads.tokens import (
     output_tokens,
     prompt_tokens,
     require_token_space,
     require_vocab,
 )
+from testbed.workloads.zipf import zipf_draws
 
-_SHELVES, _PROGRAMS, _OPENINGS = 0, 1, 2
+_SHARED, _PROGRAMS, _SALTS = 0, 1, 2
 """Streams of random numbers under a seed."""
 _ANSWERS_PER_PROGRAM = 1 << 20
 MAX_TOPICS = _ANSWERS_PER_PROGRAM
@@ -30,36 +36,46 @@ MAX_TOPICS = _ANSWERS_PER_PROGRAM
 
 
 class Turn(NamedTuple):
-    """What a request adds to its context, and what will be said to it.
+    """What a request adds to its context, and its answer.
 
-    answer: None where a model decides, for at most `limit` tokens. opening: one token in place of
-    the prompt's first, so that the prompt matches no other.
+    answer: None where a model decides, for at most `limit` tokens. salt: one token in place of the
+    prompt's first, so that the prompt matches no other (vLLM's cache_salt does the same to hashes).
     """
 
     text: Tokens
     answer: Tokens | None
     limit: int
-    opening: Tokens | None
+    salt: Tokens | None
 
     def gen(self, context: Tokens) -> Gen:
         """The request in this context."""
         prompt = np.concatenate((context, self.text))
-        if self.opening is not None:
-            prompt[:1] = self.opening
+        if self.salt is not None:
+            prompt[:1] = self.salt
         return Gen(prompt, self.answer, self.limit)
 
 
-def ask(context: Tokens, turn: Turn) -> Generator[Gen, Tokens, Tokens]:
-    """Have the turn answered; returns the context with its text and the answer appended."""
+def ask(context: Tokens, turn: Turn) -> Generator[Gen, Tokens, tuple[Tokens, Tokens]]:
+    """Have the turn answered; returns the context, text and answer appended, and the answer."""
     answer = yield turn.gen(context)
-    return np.concatenate((context, turn.text, answer))
+    return np.concatenate((context, turn.text, answer)), answer
 
 
-class Shelf(NamedTuple):
-    """So many texts that programs share, each as long as `length` says."""
+def fork_join(bodies: Sequence[Body], prefix: Tokens) -> Generator[Operation, Any, list[Any]]:
+    """Run bodies whose prompts begin with `prefix` side by side; returns what each returned.
 
-    texts: int
-    length: Spread
+    None stands for a body that ended because its request was refused.
+    """
+    branches = yield Fork(bodies, prefix)
+    returned: list[Any] = yield Join(branches)
+    return returned
+
+
+class SharedTexts(NamedTuple):
+    """`number` texts that programs share; length: of each, in tokens."""
+
+    number: int
+    length: Distribution
 
 
 class Texts:
@@ -91,35 +107,32 @@ class Script:
         self.program = program
         self.random = np.random.default_rng([family.seed, _PROGRAMS, program])
         # Apart, so that nothing else changes with the share of them.
-        self._openings = np.random.default_rng([family.seed, _OPENINGS, program])
+        self._salts = np.random.default_rng([family.seed, _SALTS, program])
         self._family = family
         self._next = first
         self._answer = (program + 1) * _ANSWERS_PER_PROGRAM
 
-    def tokens(self, spread: Spread) -> int:
+    def tokens(self, distribution: Distribution) -> int:
         """A drawn length."""
-        return draw_tokens(spread, self.random)
+        return draw_tokens(distribution, self.random)
 
-    def seconds(self, spread: Spread) -> float:
+    def seconds(self, distribution: Distribution) -> float:
         """A drawn time."""
-        return draw_seconds(spread, self.random)
+        return draw_seconds(distribution, self.random)
 
     def popular(self, count: int, exponent: float, picks: int = 1) -> list[int]:
         """So many different of 0..count - 1, the k-th by popularity ~ (k + 1) ** -exponent."""
-        popularity = np.arange(1, count + 1, dtype=np.float64) ** -exponent
-        # An exponential race: the first finishers are weighted draws without replacement.
-        finish = self.random.standard_exponential(count) / popularity
-        picked: list[int] = np.argsort(finish, kind="stable")[:picks].tolist()
-        return picked
+        drawn: list[int] = zipf_draws(count, exponent, picks, 1, self.random)[0].tolist()
+        return drawn
 
-    def text(self, spread: Spread) -> Tokens:
+    def text(self, distribution: Distribution) -> Tokens:
         """A text that occurs nowhere else."""
-        count = self.tokens(spread)
+        count = self.tokens(distribution)
         self._next += count
         family = self._family
         return prompt_tokens(self._next - count, count, family.vocab, family.seed)
 
-    def turn(self, text: Tokens, answer: Spread, topic: int | None = None) -> Turn:
+    def turn(self, text: Tokens, answer: Distribution, topic: int | None = None) -> Turn:
         """A text and its scripted answer, which is like no other unless it has a topic.
 
         topic: a number below MAX_TOPICS; answers on one topic begin alike, in every program.
@@ -127,15 +140,15 @@ class Script:
         family = self._family
         length = self.tokens(answer)
         self._answer += 1
-        scripted = opening = None
+        scripted = salt = None
         if family.scripted:
-            scripted = self._said(self._answer if topic is None else topic, length)
-        if self._openings.random() < family.unshared:
+            scripted = self._answer_text(self._answer if topic is None else topic, length)
+        if self._salts.random() < family.unshared:
             # Negative numbers are no answer's.
-            opening = self._said(-self._answer, 1)
-        return Turn(text, scripted, length, opening)
+            salt = self._answer_text(-self._answer, 1)
+        return Turn(text, scripted, length, salt)
 
-    def _said(self, number: int, count: int) -> Tokens:
+    def _answer_text(self, number: int, count: int) -> Tokens:
         return output_tokens(number, count, self._family.vocab, self._family.seed)
 
 
@@ -148,8 +161,9 @@ class ProgramFamily(ABC):
     nothing of them is ever shared. scripted: what is answered is known in advance, as a simulation
     needs; false leaves it to a model, up to the same length.
 
-    Lengths are in tokens, times in seconds; each is a Spread. All programs arrive at 0: give them
-    other times, or a closed loop, with Retimed. What they say does not depend on when they run.
+    Lengths are in tokens, times in seconds; each is a Distribution. All programs arrive at 0: give
+    them other times, or a closed loop, with Retimed. What they say does not depend on when they
+    run.
     """
 
     num_programs: int = 100
@@ -172,7 +186,7 @@ class ProgramFamily(ABC):
                     f"{type(self).__name__}.{name}={getattr(self, name)!r}: true or false is needed"
                 )
         self.check()
-        shared = sum(shelf.texts * most(shelf.length) for shelf in self.shelves())
+        shared = sum(texts.number * max_tokens(texts.length) for texts in self.shared_texts())
         require_token_space(self, shared + self.num_programs * self.own_tokens())
 
     def __len__(self) -> int:
@@ -183,23 +197,23 @@ class ProgramFamily(ABC):
             yield Program(program, partial(self._start, program), self.name)
 
     @cached_property
-    def library(self) -> tuple[Texts, ...]:
-        """The shared texts, one Texts a shelf."""
-        library: list[Texts] = []
-        for place, shelf in enumerate(self.shelves()):
-            generator = np.random.default_rng([self.seed, _SHELVES, place])
-            lengths = [draw_tokens(shelf.length, generator) for _ in range(shelf.texts)]
-            first = library[-1].end if library else 0
-            library.append(Texts(lengths, first, self.vocab, self.seed))
-        return tuple(library)
+    def texts(self) -> tuple[Texts, ...]:
+        """The shared texts themselves, in the order of shared_texts()."""
+        texts: list[Texts] = []
+        for place, shared in enumerate(self.shared_texts()):
+            generator = np.random.default_rng([self.seed, _SHARED, place])
+            lengths = [draw_tokens(shared.length, generator) for _ in range(shared.number)]
+            first = texts[-1].end if texts else 0
+            texts.append(Texts(lengths, first, self.vocab, self.seed))
+        return tuple(texts)
 
     @abstractmethod
     def check(self) -> None:
         """Raise ValueError, naming the field, for parameters that make no program."""
 
     @abstractmethod
-    def shelves(self) -> tuple[Shelf, ...]:
-        """What programs share."""
+    def shared_texts(self) -> tuple[SharedTexts, ...]:
+        """What programs share, in the order in which `texts` has it."""
 
     @abstractmethod
     def own_tokens(self) -> int:
@@ -210,5 +224,5 @@ class ProgramFamily(ABC):
         """One program."""
 
     def _start(self, program: int) -> Body:
-        first = self.library[-1].end if self.library else 0
+        first = self.texts[-1].end if self.texts else 0
         return self.body(Script(self, program, first + program * self.own_tokens()))

@@ -8,8 +8,13 @@ import numpy as np
 
 from testbed.core.program import Body, Sleep
 from testbed.workloads.parameters import require_between, require_int
-from testbed.workloads.programs.family import ProgramFamily, Script, Shelf, ask
-from testbed.workloads.programs.spread import Spread, most, require_seconds, require_tokens
+from testbed.workloads.programs.distribution import (
+    Distribution,
+    max_tokens,
+    require_seconds,
+    require_tokens,
+)
+from testbed.workloads.programs.family import ProgramFamily, Script, SharedTexts, ask
 
 
 @dataclass(frozen=True)
@@ -21,19 +26,20 @@ class RagPrograms(ProgramFamily):
     is retrieved; each time the prompt goes on with what was answered and with new passages.
     retrieval_seconds: what that takes.
 
-    Defaults are assumptions in the shape of DSPy's introductory program, which SGLang's paper runs:
-    four worked examples with their passages, three passages of an encyclopedia, one hop.
+    Defaults are assumptions in the shape of DSPy's introductory program, which SGLang's paper runs
+    (benchmark/dspy/bench_dspy_intro.py in github.com/sgl-project/sglang): four worked examples with
+    their passages, three passages of an encyclopedia, one hop.
     """
 
-    instruction_tokens: Spread = 2000
+    instruction_tokens: Distribution = 2000
     passages: int = 300
-    passage_tokens: Spread = (80, 160)
+    passage_tokens: Distribution = (80, 160)
     retrieved_passages: int = 3
     zipf_exponent: float = 1.0
-    question_tokens: Spread = (20, 60)
-    answer_tokens: Spread = (30, 100)
+    question_tokens: Distribution = (20, 60)
+    answer_tokens: Distribution = (30, 100)
     hops: int = 1
-    retrieval_seconds: Spread = 0.05
+    retrieval_seconds: Distribution = 0.05
     name: str = "rag_programs"
 
     def check(self) -> None:
@@ -46,21 +52,23 @@ class RagPrograms(ProgramFamily):
         require_tokens(self, "passage_tokens", "question_tokens", "answer_tokens")
         require_seconds(self, "retrieval_seconds")
 
-    def shelves(self) -> tuple[Shelf, ...]:
+    def shared_texts(self) -> tuple[SharedTexts, ...]:
         """The instruction and the corpus."""
-        return Shelf(1, self.instruction_tokens), Shelf(self.passages, self.passage_tokens)
+        return SharedTexts(1, self.instruction_tokens), SharedTexts(
+            self.passages, self.passage_tokens
+        )
 
     def own_tokens(self) -> int:
         """The question of each hop."""
-        return self.hops * most(self.question_tokens)
+        return self.hops * max_tokens(self.question_tokens)
 
     def body(self, script: Script) -> Body:
         """Retrieve and ask, hop by hop."""
-        instruction, passages = self.library
+        instruction, passages = self.texts
         context = instruction[0]
         for _ in range(self.hops):
             yield Sleep(script.seconds(self.retrieval_seconds))
             drawn = script.popular(self.passages, self.zipf_exponent, self.retrieved_passages)
             retrieved = [passages[passage] for passage in sorted(drawn)]
             turn = script.turn(script.text(self.question_tokens), self.answer_tokens)
-            context = yield from ask(np.concatenate([context, *retrieved]), turn)
+            context, _ = yield from ask(np.concatenate([context, *retrieved]), turn)

@@ -20,6 +20,7 @@ from testbed.workloads.tokens import (
     require_token_space,
     require_vocab,
 )
+from testbed.workloads.zipf import zipf_draws
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,11 @@ class RagWorkload:
         tenants, documents, questions, shuffles = (
             np.random.default_rng(stream) for stream in np.random.SeedSequence(self.seed).spawn(4)
         )
-        popularity = np.arange(1, self.documents + 1, dtype=np.float64) ** -self.zipf_exponent
         for i in range(self.num_requests):
             tenant = int(tenants.integers(self.tenants))
-            # An exponential race: the first k finishers are k weighted draws without replacement.
-            finish = documents.standard_exponential(self.documents) / popularity
-            drawn = np.argsort(finish, kind="stable")[: self.documents_per_request].tolist()
+            (drawn,) = zipf_draws(
+                self.documents, self.zipf_exponent, self.documents_per_request, 1, documents
+            ).tolist()
             question = i if self.questions is None else int(questions.integers(self.questions))
             segments = self._arranged(tenant, drawn, question, shuffles)
             yield Request(

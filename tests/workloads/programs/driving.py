@@ -12,7 +12,7 @@ from testbed.core.request import Request, Tokens
 from testbed.metrics.bounds import sharing_bound
 from testbed.metrics.prompt_paths import prompt_paths
 
-Said = Callable[[Request], Tokens | None]
+Answered = Callable[[Request], Tokens | None]
 
 
 def scripted(request: Request) -> Tokens | None:
@@ -23,12 +23,12 @@ def drive(
     family: Any,
     *,
     concurrency: int | None = None,
-    said: Said = scripted,
+    answered: Answered = scripted,
     seed: int | None = None,
 ) -> list[Request]:
     """All requests, served one at a time; seed: in a random order, else first come first served.
 
-    concurrency: of programs. said: what each request is answered, or None to refuse it.
+    concurrency: of programs. answered: what each request is answered, or None to refuse it.
     """
     programs: list[Program] = list(family)
     assert len(programs) == len(family)
@@ -43,7 +43,7 @@ def drive(
         if not waiting:
             continue
         request = waiting.pop(0 if random is None else int(random.integers(len(waiting))))
-        runner.left(request.id, said(request), 1e6)
+        runner.left(request.id, answered(request), 1e6)
     assert runner.ended == runner.started == len(programs)
     return asked
 

@@ -82,23 +82,23 @@ def test_a_vocabulary_holds_every_token(family: type[Any]) -> None:
 def test_a_model_may_answer_and_is_refused_without_harm(family: type[Any]) -> None:
     """No script: the answers are somebody else's, of another length; some requests fail."""
 
-    def said(request: Request) -> Any:
+    def answered(request: Request) -> Any:
         assert request.output is None or len(request.output) == 1
         return None if request.id % 5 == 4 else tokens_of([7] * min(2, request.max_new_tokens))
 
-    requests = drive(family(num_programs=4, scripted=False), said=said)
+    requests = drive(family(num_programs=4, scripted=False), answered=answered)
     assert len(requests) >= 4
 
 
 @families
-def test_requests_with_an_opening_of_their_own_share_nothing(family: type[Any]) -> None:
+def test_salted_requests_share_nothing(family: type[Any]) -> None:
     shared = drive(family(num_programs=3, hints=False))
     alone = drive(family(num_programs=3, hints=False, unshared=1.0))
     assert shared_tokens(alone) == 0
     assert sum(len(r.prompt) for r in alone) == sum(len(r.prompt) for r in shared)
 
 
-def test_a_share_of_requests_may_open_on_their_own() -> None:
+def test_a_share_of_requests_may_be_salted() -> None:
     requests = drive(ChatPrograms(num_programs=250, turns=4, unshared=0.25, system_tokens=1))
     own = np.mean([prompt[0] != 0 for prompt in prompts(requests)])
     assert own == pytest.approx(0.25, abs=0.04)

@@ -12,11 +12,11 @@ import numpy as np
 
 from testbed.workloads.parameters import MAX_LENGTH
 
-Spread: TypeAlias = float | Sequence[float]
+Distribution: TypeAlias = float | Sequence[float]
 """A number; (least, most), drawn evenly; or quartiles (25 %, 50 %, 75 %) of a log-normal draw.
 
 The log-normal has the median, and the ratio of the outer two as its own; draws beyond two standard
-deviations are moved there, so that every spread has a largest value.
+deviations are moved there, so that every distribution has a largest value.
 """
 
 _QUARTILE = NormalDist().inv_cdf(0.75)
@@ -24,7 +24,7 @@ _FURTHEST = 2.0
 
 
 def require_tokens(owner: object, *names: str, least: int = 1) -> None:
-    """Raise ValueError unless each field is a spread of whole numbers from `least` on."""
+    """Raise ValueError unless each field is a distribution of whole numbers from `least` on."""
     for name in names:
         values = _values(getattr(owner, name))
         is_whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values)
@@ -33,7 +33,7 @@ def require_tokens(owner: object, *names: str, least: int = 1) -> None:
 
 
 def require_seconds(owner: object, *names: str) -> None:
-    """Raise ValueError unless each field is a spread of finite numbers from 0 on."""
+    """Raise ValueError unless each field is a distribution of finite numbers from 0 on."""
     for name in names:
         values = _values(getattr(owner, name))
         is_number = all(
@@ -44,25 +44,25 @@ def require_seconds(owner: object, *names: str) -> None:
             raise ValueError(_refusal(owner, name, "finite numbers of at least 0"))
 
 
-def draw_tokens(spread: Spread, generator: np.random.Generator) -> int:
-    """One whole number, at least 1 by quartiles; a spread that is a number draws nothing."""
-    values = _values(spread)
+def draw_tokens(distribution: Distribution, generator: np.random.Generator) -> int:
+    """One whole number, at least 1 by quartiles; a distribution that is a number draws nothing."""
+    values = _values(distribution)
     if len(values) == 2:
         return int(generator.integers(values[0], values[1], endpoint=True))
     return max(round(_draw(values, generator)), 1 if len(values) == 3 else 0)
 
 
-def draw_seconds(spread: Spread, generator: np.random.Generator) -> float:
-    """One number; a spread that is a number draws nothing."""
-    values = _values(spread)
+def draw_seconds(distribution: Distribution, generator: np.random.Generator) -> float:
+    """One number; a distribution that is a number draws nothing."""
+    values = _values(distribution)
     if len(values) == 2:
         return float(generator.uniform(values[0], values[1]))
     return _draw(values, generator)
 
 
-def most(spread: Spread) -> int:
+def max_tokens(distribution: Distribution) -> int:
     """The largest number of tokens that draw_tokens can return."""
-    values = _values(spread)
+    values = _values(distribution)
     if len(values) < 3:
         return int(values[-1])
     return round(_scaled(values, _FURTHEST))
@@ -80,8 +80,8 @@ def _scaled(quartiles: tuple[Any, ...], deviations: float) -> float:
     return float(median * (high / low) ** (deviations / (2 * _QUARTILE)))
 
 
-def _values(spread: Any) -> tuple[Any, ...]:
-    return tuple(spread) if isinstance(spread, Sequence) else (spread,)
+def _values(distribution: Any) -> tuple[Any, ...]:
+    return tuple(distribution) if isinstance(distribution, Sequence) else (distribution,)
 
 
 def _rises(values: tuple[Any, ...], least: float) -> bool:

@@ -1,4 +1,4 @@
-"""Spreads: what they draw, how far, and what is no spread."""
+"""Spreads: what they draw, how far, and what is no distribution."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.workloads.programs.spread import (
-    Spread,
+from testbed.workloads.programs.distribution import (
+    Distribution,
     draw_seconds,
     draw_tokens,
-    most,
+    max_tokens,
     require_seconds,
     require_tokens,
 )
@@ -25,14 +25,14 @@ class Owner:
     length: Any
 
 
-def draws(spread: Spread, count: int = 20_000) -> Any:
+def draws(distribution: Distribution, count: int = 20_000) -> Any:
     generator = np.random.default_rng(7)
-    return np.array([draw_tokens(spread, generator) for _ in range(count)])
+    return np.array([draw_tokens(distribution, generator) for _ in range(count)])
 
 
 def test_a_number_is_itself() -> None:
     assert set(draws(5, 3)) == {5}
-    assert most(5) == 5
+    assert max_tokens(5) == 5
     assert draw_seconds(0.5, np.random.default_rng(0)) == 0.5
 
 
@@ -40,7 +40,7 @@ def test_a_pair_is_drawn_evenly_ends_included() -> None:
     counts = np.bincount(draws((4, 8)))
     assert counts[:4].sum() == 0
     assert counts[4:] == pytest.approx([4000] * 5, rel=0.08)
-    assert most((4, 8)) == 8
+    assert max_tokens((4, 8)) == 8
 
 
 def test_quartiles_come_out_again() -> None:
@@ -49,7 +49,7 @@ def test_quartiles_come_out_again() -> None:
     quartiles = np.quantile(drawn, [0.25, 0.5, 0.75])
     assert quartiles == pytest.approx([42.6, 85, 169.5], rel=0.03)
     # Two deviations up: 85 * exp(2 * ln(159 / 40) / 1.349) = 85 * 7.737.
-    assert most((40, 85, 159)) == drawn.max() == 658
+    assert max_tokens((40, 85, 159)) == drawn.max() == 658
 
 
 def test_times_are_drawn_between_the_ends() -> None:
@@ -60,17 +60,19 @@ def test_times_are_drawn_between_the_ends() -> None:
     assert np.mean(times) == pytest.approx(1.025, rel=0.03)
 
 
-spreads = st.one_of(
+distributions = st.one_of(
     st.integers(1, 3000),
     st.lists(st.integers(1, 3000), min_size=2, max_size=3).map(sorted),
 )
 
 
-@given(spreads, st.integers(0, 1000))
-def test_what_is_drawn_is_from_one_to_the_most(spread: Any, seed: int) -> None:
-    require_tokens(Owner(spread), "length")
+@given(distributions, st.integers(0, 1000))
+def test_what_is_drawn_is_from_one_to_the_most(distribution: Any, seed: int) -> None:
+    require_tokens(Owner(distribution), "length")
     generator = np.random.default_rng(seed)
-    assert all(1 <= draw_tokens(spread, generator) <= most(spread) for _ in range(20))
+    assert all(
+        1 <= draw_tokens(distribution, generator) <= max_tokens(distribution) for _ in range(20)
+    )
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "7", None, (), (3, 2), (1, 2, 3, 4), (0, 5)])
