@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ENGINE := .venv-engine
 TORCH ?= torch==2.13.0
 
-.PHONY: demo demo-engine test test-engine check slow
+.PHONY: demo demo-engine test test-engine check slow docs notebooks
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo
@@ -23,15 +23,22 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto
 
 test-engine: $(ENGINE)/.installed
-	$(ENGINE)/bin/python -m pytest tests/engine tests/kernels tests/experiments/gpu
+	OMP_NUM_THREADS=1 $(ENGINE)/bin/python -m pytest -n auto tests/engine tests/kernels tests/experiments/gpu
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	MYPYPATH=.:kernels $(BIN)/mypy hydra_plugins/resuming_sweeper.py
 	$(BIN)/python -m pytest tests/test_architecture.py
 
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "slow or peer"
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/mkdocs build --strict
+
+notebooks: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest tests/notebooks
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -46,5 +53,5 @@ $(ENGINE)/.installed: pyproject.toml
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable ".[dev]"
+	$(PIP) --editable ".[dev,browser,docs,notebooks,ray,sweeps,tokenizer]"
 	touch $@
