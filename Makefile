@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ENGINE := .venv-engine
 TORCH ?= torch==2.13.0
 
-.PHONY: demo demo-engine test test-engine check slow docs notebooks
+.PHONY: demo demo-engine test test-engine check extras slow docs notebooks
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo
@@ -31,13 +31,15 @@ check: $(VENV)/.installed-dev
 	MYPYPATH=.:kernels $(BIN)/mypy hydra_plugins/resuming_sweeper.py
 	$(BIN)/python -m pytest tests/test_architecture.py
 
-slow: $(VENV)/.installed-dev
+extras: $(VENV)/.installed-extras
+
+slow: $(VENV)/.installed-extras
 	$(BIN)/python -m pytest -m "slow or peer"
 
-docs: $(VENV)/.installed-dev
+docs: $(VENV)/.installed-extras
 	$(BIN)/mkdocs build --strict
 
-notebooks: $(VENV)/.installed-dev
+notebooks: $(VENV)/.installed-extras
 	$(BIN)/python -m pytest tests/notebooks
 
 $(VENV)/.installed: pyproject.toml
@@ -53,5 +55,10 @@ $(ENGINE)/.installed: pyproject.toml
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable ".[dev,browser,docs,notebooks,ray,sweeps,tokenizer]"
+	$(PIP) --editable ".[dev,sweeps,tokenizer]"
+	touch $@
+
+# What the other tests need, which are skipped without it: a gigabyte, most of it Ray and a browser.
+$(VENV)/.installed-extras: $(VENV)/.installed-dev
+	$(PIP) --editable ".[browser,docs,notebooks,ray,sweeps]"
 	touch $@
