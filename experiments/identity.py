@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -54,7 +54,8 @@ def _digest(path: Path) -> str:
 
 @lru_cache(maxsize=32)
 def _digest_as_of(path: Path, modified_ns: int, size: int) -> str:
-    return sha256(path.read_bytes()).hexdigest()[:16]
+    with path.open("rb") as stream:
+        return file_digest(stream, "sha256").hexdigest()[:16]
 
 
 def overridden(overrides: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:

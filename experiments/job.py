@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.simulation import Simulation
+from testbed.metrics.best_bound import Segmented, best_order_bound
 from testbed.metrics.bounds import run_bounds
 from testbed.metrics.results import write_run
 from testbed.metrics.summary import summarize
+from testbed.workloads import Retimed
 
 
 def run_job(
@@ -30,15 +32,18 @@ def run_job(
     start = time.perf_counter()
     record, requests = simulation.run(progress)
     wall_seconds = time.perf_counter() - start
-    bounds = None
+    bounds = best_order = None
     if recorded["bounds"]:
-        bounds = run_bounds(
-            record,
-            requests,
-            min_computed_tokens=simulation.scheduler.min_computed_tokens,
-            cache_outputs=simulation.cache.cache_outputs,
-        )
-    summary = summarize(record, bounds)
+        rules: dict[str, Any] = {
+            "min_computed_tokens": simulation.scheduler.min_computed_tokens,
+            "cache_outputs": simulation.cache.cache_outputs,
+        }
+        bounds = run_bounds(record, requests, **rules)
+        asked = simulation.workload
+        template = asked.workload if isinstance(asked, Retimed) else asked
+        if isinstance(template, Segmented):
+            best_order = best_order_bound(template, record, bounds.sharing, **rules)
+    summary = summarize(record, bounds, best_order)
     made = (("scheduler", simulation.policy()), ("eviction", simulation.eviction()))
     write_run(
         folder,

@@ -21,8 +21,8 @@ from testbed.commands import (
     workload,
 )
 
-SIGPIPE = 13
-"""128 more is what a shell reports of a program that a closed pipe ended."""
+SIGINT, SIGPIPE = 2, 13
+"""128 more is what a shell reports of a program that Ctrl-C, or a closed pipe, ended."""
 COMMANDS = (
     advise,
     calibrate,
@@ -45,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in COMMANDS:
         command.add(commands)
     options = parser.parse_args(arguments)
+    if sys.stdout is None:
+        # Closed by the caller; the next file that is opened would take its place.
+        print("error: the standard output is closed; give it a file or /dev/null", file=sys.stderr)
+        return 2
     try:
         status: int = options.command(options)
         sys.stdout.flush()
@@ -52,7 +56,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever reads has seen enough (`| head`); nothing may be flushed into the pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + SIGPIPE
-    except (ValueError, OSError) as error:
+    except KeyboardInterrupt:
+        return 128 + SIGINT
+    except Exception as error:
+        if not _is_users_mistake(error):
+            raise
         print(f"error: {error}", file=sys.stderr)
         return 2
     return status
+
+
+def _is_users_mistake(error: Exception) -> bool:
+    # Loaded if one was raised; to import it here would load Arrow for every command.
+    results = sys.modules.get("testbed.metrics.results")
+    broken_results = () if results is None else (results.ResultsError,)
+    return isinstance(error, (ValueError, OSError, *broken_results))

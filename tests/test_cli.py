@@ -10,7 +10,7 @@ import pytest
 
 from testbed.cli import main
 from testbed.core.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord, columns_of
-from testbed.metrics.results import write_run
+from testbed.metrics.results import ResultsError, write_run
 from testbed.metrics.summary import SUMMARY_COLUMNS
 
 
@@ -94,3 +94,48 @@ def test_no_command_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([])
     assert stopped.value.code == 2
+
+
+def run_with(body: str) -> subprocess.CompletedProcess[str]:
+    program = f"import sys; from testbed import cli\n{body}"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+def test_ctrl_c_ends_it_quietly() -> None:
+    run = run_with(
+        "def stop(*_): raise KeyboardInterrupt\n"
+        "cli.policy.add = lambda c: c.add_parser('stop').set_defaults(command=stop)\n"
+        "sys.exit(cli.main(['stop']))"
+    )
+    assert (run.returncode, run.stderr) == (130, "")
+
+
+def test_a_closed_output_is_named() -> None:
+    program = "import sys; from testbed.cli import main; sys.exit(main(['policy', 'list']))"
+    run = subprocess.run(
+        ["sh", "-c", '"$0" -c "$1" >&-', sys.executable, program], capture_output=True, text=True
+    )
+    assert run.returncode == 2
+    assert run.stderr == "error: the standard output is closed; give it a file or /dev/null\n"
+
+
+def test_results_that_cannot_be_read_are_a_users_mistake(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(options: object) -> int:
+        raise ResultsError("the run failed")
+
+    def faulty(options: object) -> int:
+        raise ZeroDivisionError
+
+    for command in (broken, faulty):
+        monkeypatch.setattr(
+            "testbed.commands.policy.add",
+            lambda c, run=command: c.add_parser("go").set_defaults(command=run),
+        )
+        if command is broken:
+            assert main(["go"]) == 2
+            assert capsys.readouterr().err == "error: the run failed\n"
+        else:
+            with pytest.raises(ZeroDivisionError):
+                main(["go"])

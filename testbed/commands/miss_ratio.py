@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from testbed.commands.input_options import (
+    add_input_options,
+    open_records,
+    open_workload,
+    skipped_lines,
+    with_progress,
+)
 
 NUM_SIZES = 8
 
@@ -19,16 +25,7 @@ def add(commands: Any) -> None:
         description="Serve a file's requests one at a time, in order, at several cache sizes: LRU "
         "from stack distances, at all sizes in one pass; other rules by simulation, size by size.",
     )
-    parser.add_argument("file", metavar="FILE", help="a file, or a name inside the data folder")
-    parser.add_argument("--format", help="instead of finding it by the content")
-    parser.add_argument(
-        "--tokenizer",
-        metavar="FILE",
-        help="a model's tokenizer.json; without one, text is cut about every four characters",
-    )
-    parser.add_argument(
-        "--skip-bad-lines", action="store_true", help="count bad lines instead of stopping"
-    )
+    add_input_options(parser)
     parser.add_argument("--page-size", type=int, default=16, metavar="TOKENS", help="(default 16)")
     parser.add_argument(
         "--output-tokens",
@@ -60,35 +57,39 @@ def _miss_ratio(options: argparse.Namespace) -> int:
     from testbed.metrics.miss_ratio import lru_curve
     from testbed.metrics.prompt_paths import prompt_paths
     from testbed.policies import registry
-    from testbed.workloads.file_workload import FileWorkload
 
     for name in options.eviction:
         registry.find("eviction", name)
     if options.page_size < 1:
         raise ValueError(f"--page-size={options.page_size}: at least 1 is needed")
-    workload = FileWorkload(
-        options.file,
-        options.format,
-        tokenizer=options.tokenizer,
-        output_tokens=options.output_tokens,
-        on_error="skip" if options.skip_bad_lines else "raise",
+    reader = open_records(options)
+    if reader.format == "lengths":
+        raise ValueError(
+            f"{reader.path}: it holds lengths alone, so that nothing is known of what its prompts "
+            "share; a file with prompts, token ids or hash ids is needed"
+        )
+    workload = open_workload(options)
+    paths = prompt_paths(
+        with_progress(workload, len(workload)),
+        options.page_size,
+        min_computed_tokens=0,
+        cache_outputs=True,
     )
-    paths = prompt_paths(workload, options.page_size, min_computed_tokens=0, cache_outputs=True)
     curve = lru_curve(paths)
     # The last token of an output is never computed; every other one may need a page.
     smallest = -(-_longest(workload) // options.page_size)
     sizes = _sizes(options, smallest, max(curve.working_set, smallest))
     names = ["lru", *(f"{name} (simulated)" for name in options.eviction), "clairvoyant"]
     rows = []
-    for pages in _with_progress(sizes):
+    for pages in with_progress(sizes, unit="sizes"):
         simulated = [_simulated(workload, pages, options.page_size, x) for x in options.eviction]
         best = clairvoyant_bound(paths, pages).rate
         rows.append((pages * options.page_size, [curve.hit_rate(pages), *simulated, best]))
     if options.csv is not None:
         _write_csv(options.csv, names, rows)
-    skipped = f"{workload.skipped_lines:,} bad lines skipped, " if workload.skipped_lines else ""
     print(
-        f"{len(workload):,} requests, {skipped}one at a time, pages of {options.page_size} tokens"
+        f"{len(workload):,} requests{skipped_lines(workload.skipped_lines)}, one at a time, pages "
+        f"of {options.page_size} tokens"
     )
     print("  ".join(["   cache tokens", *(f"{name:>7}" for name in names)]))
     for tokens, rates in rows:
@@ -150,10 +151,3 @@ def _simulated(workload: Any, pages: int, page_size: int, eviction: str) -> floa
     )
     columns = record.requests
     return float(columns["cached_tokens"].sum() / columns["prompt_tokens"].sum())
-
-
-def _with_progress(sizes: list[int]) -> Iterator[int]:
-    from tqdm import tqdm
-
-    hidden = not sys.stderr.isatty()
-    yield from tqdm(sizes, unit=" sizes", delay=2.0, disable=hidden, leave=False)

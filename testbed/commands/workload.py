@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-Item = TypeVar("Item")
+from testbed.commands.input_options import (
+    add_input_options,
+    open_records,
+    open_workload,
+    skipped_lines,
+    with_progress,
+)
 
 
 def add(commands: Any) -> None:
@@ -17,7 +21,7 @@ def add(commands: Any) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
 
     describe = actions.add_parser("describe", help="print lengths, arrivals, clients and sharing")
-    _add_input(describe)
+    add_input_options(describe)
     describe.add_argument(
         "--page-size", type=int, default=16, metavar="TOKENS", help="of the cache (default 16)"
     )
@@ -25,7 +29,7 @@ def add(commands: Any) -> None:
     describe.set_defaults(command=_describe)
 
     convert = actions.add_parser("convert", help="write it in another system's format")
-    _add_input(convert)
+    add_input_options(convert)
     convert.add_argument("out", type=Path, metavar="OUT", help="the file to write")
     convert.add_argument("--to", required=True, metavar="FORMAT", help="mooncake or openai_batch")
     _add_output_tokens(convert)
@@ -44,7 +48,7 @@ def add(commands: Any) -> None:
     synthesize = actions.add_parser(
         "synthesize", help="write statistics from which a workload like it is made"
     )
-    _add_input(synthesize)
+    add_input_options(synthesize)
     synthesize.add_argument("out", type=Path, metavar="OUT", help="the JSON file to write")
     _add_output_tokens(synthesize)
     synthesize.add_argument(
@@ -65,27 +69,6 @@ def add(commands: Any) -> None:
     synthesize.set_defaults(command=_synthesize)
 
 
-def _add_input(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="a file, or a name inside the data folder")
-    parser.add_argument("--format", help="instead of finding it by the content")
-    parser.add_argument(
-        "--tokenizer",
-        type=Path,
-        metavar="FILE",
-        help="a model's tokenizer.json; without one, text is cut about every four characters",
-    )
-    parser.add_argument(
-        "--skip-bad-lines", action="store_true", help="count bad lines instead of stopping"
-    )
-    parser.add_argument(
-        "--block-size",
-        type=int,
-        default=512,
-        metavar="TOKENS",
-        help="tokens that each hash id of a Mooncake trace names (default 512)",
-    )
-
-
 def _add_output_tokens(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output-tokens",
@@ -101,14 +84,12 @@ def _describe(options: argparse.Namespace) -> int:
 
     from testbed.commands.workload_page import page
     from testbed.workloads.description import describe
-    from testbed.workloads.formats.reader import read_records
     from testbed.workloads.tokenize import load_tokenizer, tokenize
 
-    reader = read_records(
-        options.file, options.format, on_error=_on_error(options), block_size=options.block_size
-    )
+    _require_page("--page-size", options.page_size)
+    reader = open_records(options)
     tokenizer = load_tokenizer(options.tokenizer)
-    found = describe(tokenize(_with_progress(reader, None), tokenizer), options.page_size)
+    found = describe(tokenize(with_progress(reader), tokenizer), options.page_size)
     read = {
         "file": str(reader.path),
         "format": reader.format,
@@ -123,18 +104,27 @@ def _describe(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    from testbed.workloads.formats.writer import LEFT_OUT, write_requests
+    from testbed.workloads.formats.writer import LEFT_OUT, require_target, write_requests
 
-    workload = _workload(options)
+    require_target(options.to)
+    _require_page("--hash-block", options.hash_block)
+    _check_out(options)
+    workload = open_workload(options)
     count = write_requests(
-        _with_progress(workload, len(workload)),
+        with_progress(workload, len(workload)),
         options.out,
         options.to,
         block_size=options.hash_block,
         model=options.model,
     )
-    print(f"{count:,} requests written to {options.out}{_skipped(workload)}")
+    print(f"{count:,} requests written to {options.out}{skipped_lines(workload.skipped_lines)}")
     print(f"left out, for {options.to} has no place for them: {LEFT_OUT[options.to]}")
+    if options.to == "openai_batch" and workload.ids_are_made_up:
+        print(
+            "the token ids are made up and mean nothing to a model: give --tokenizer for a file of "
+            "text; one of hash ids or lengths has none to give"
+        )
+    _print_unknown_sharing(workload)
     return 0
 
 
@@ -143,14 +133,41 @@ def _synthesize(options: argparse.Namespace) -> int:
     from testbed.workloads.fitted_statistics import save_statistics
     from testbed.workloads.fitting import fit
 
-    workload = _workload(options)
-    statistics = fit(_with_progress(workload, len(workload)), options.page_size)
+    _require_page("--page-size", options.page_size)
+    _check_out(options)
+    workload = open_workload(options)
+    statistics = fit(with_progress(workload, len(workload)), options.page_size)
     save_statistics(statistics, options.out)
-    print(f"statistics of {len(workload):,} requests written to {options.out}{_skipped(workload)}")
+    skipped = skipped_lines(workload.skipped_lines)
+    print(f"statistics of {len(workload):,} requests written to {options.out}{skipped}")
+    _print_unknown_sharing(workload)
     if options.compare:
         fitted = FittedWorkload(options.out, seed=options.seed)
         print(_comparison(workload, fitted, options.page_size), end="")
     return 0
+
+
+def _require_page(option: str, tokens: int) -> None:
+    from testbed.workloads.parameters import MAX_LENGTH
+
+    if not 1 <= tokens <= MAX_LENGTH:
+        raise ValueError(f"{option}={tokens}: 1 to {MAX_LENGTH} tokens are needed")
+
+
+def _check_out(options: argparse.Namespace) -> None:
+    """Refuse an output that cannot be written, or would destroy what is read, before all work."""
+    from testbed.whole_file import check_writable
+    from testbed.workloads import find_data_file
+
+    inputs = [find_data_file(options.file)]
+    if options.tokenizer is not None and options.tokenizer.is_file():
+        inputs.append(options.tokenizer)
+    check_writable(options.out, inputs)
+
+
+def _print_unknown_sharing(workload: Any) -> None:
+    if workload.read_as == "lengths":
+        print("the file holds lengths alone: what its prompts share is not known, and none is kept")
 
 
 def _comparison(workload: Any, fitted_workload: Any, page_size: int) -> str:
@@ -159,7 +176,7 @@ def _comparison(workload: Any, fitted_workload: Any, page_size: int) -> str:
     from testbed.metrics.prompt_paths import prompt_paths
 
     original, fitted = (
-        lru_curve(prompt_paths(_with_progress(each, len(each)), page_size))
+        lru_curve(prompt_paths(with_progress(each, len(each)), page_size))
         for each in (workload, fitted_workload)
     )
     size = max(original.min_capacity, fitted.min_capacity)
@@ -170,32 +187,3 @@ def _comparison(workload: Any, fitted_workload: Any, page_size: int) -> str:
         if size >= original.working_set:
             return "".join(f"{line}\n" for line in lines)
         size = min(size * 2, original.working_set)
-
-
-def _skipped(workload: Any) -> str:
-    return f", {workload.skipped_lines:,} bad lines skipped" if workload.skipped_lines else ""
-
-
-def _workload(options: argparse.Namespace) -> Any:
-    from testbed.workloads.file_workload import FileWorkload
-
-    return FileWorkload(
-        options.file,
-        options.format,
-        tokenizer=None if options.tokenizer is None else str(options.tokenizer),
-        output_tokens=options.output_tokens,
-        on_error=_on_error(options),
-        block_size=options.block_size,
-    )
-
-
-def _on_error(options: argparse.Namespace) -> Any:
-    return "skip" if options.skip_bad_lines else "raise"
-
-
-def _with_progress(items: Iterable[Item], total: int | None) -> Iterator[Item]:
-    """The items, with a bar on a terminal's stderr once it takes more than two seconds."""
-    from tqdm import tqdm
-
-    hidden = not sys.stderr.isatty()
-    yield from tqdm(items, total=total, unit=" requests", delay=2.0, disable=hidden, leave=False)

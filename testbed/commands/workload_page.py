@@ -89,7 +89,8 @@ def _client_lines(found: Description) -> Iterator[str]:
     yield f"clients: {found.client_count:,}"
     yield f"{'':<26}{'requests':>12}{'share':>8}{'tokens':>8}{'bound':>8}"
     for client in found.clients:
-        name = client.name if len(client.name) <= 24 else f"{client.name[:21]}..."
+        name = _printable(client.name)
+        name = name if len(name) <= 24 else f"{name[:21]}..."
         bound = "-" if client.bound is None else f"{client.bound:.3f}"
         yield (
             f"  {name:<24}{client.requests:>12,}{client.requests / found.requests:>8.1%}"
@@ -97,3 +98,8 @@ def _client_lines(found: Description) -> Iterator[str]:
         )
     if rest:
         yield f"  and {rest:,} more"
+
+
+def _printable(name: str) -> str:
+    """The name without what moves a terminal's cursor: such characters as their numbers."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name)

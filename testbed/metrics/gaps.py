@@ -7,6 +7,7 @@ small, the scheduling gap in the order of service.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +17,8 @@ Lever = Literal["template", "capacity", "scheduling"]
 
 @dataclass(frozen=True)
 class Gaps:
-    """best_bound: sharing bound of the best order of segments. bound: of the order at hand.
+    """best_bound: sharing bound of the best order of segments; NaN where none are known. bound: of
+    the order at hand.
 
     depth_first: hit rate of the `dfs` scheduler with the same arrivals and cache. measured: hit
     rate of the policy at hand. Rates from 0 to 1. A gap may be negative: serving depth first is
@@ -31,12 +33,13 @@ class Gaps:
 
     def __post_init__(self) -> None:
         for name in ("best_bound", "bound", "depth_first", "measured"):
-            if not 0 <= getattr(self, name) <= 1:
+            unknown = name == "best_bound" and math.isnan(self.best_bound)
+            if not (unknown or 0 <= getattr(self, name) <= 1):
                 raise ValueError(f"Gaps.{name}={getattr(self, name)}: a rate from 0 to 1 is needed")
 
     @property
     def template(self) -> float:
-        """What a better order of the segments could win, at any cache size."""
+        """What a better order of the segments could win, at any cache size; NaN if unknown."""
         return self.best_bound - self.bound
 
     @property
@@ -61,5 +64,5 @@ class Gaps:
     @property
     def largest(self) -> Lever | None:
         """The lever that promises the most; None if no gap is above 0."""
-        lever = max(self.by_lever, key=self.by_lever.__getitem__)
-        return lever if self.by_lever[lever] > 0 else None
+        gaps = {lever: gap for lever, gap in self.by_lever.items() if gap > 0}
+        return max(gaps, key=gaps.__getitem__, default=None)

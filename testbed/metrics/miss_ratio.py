@@ -54,16 +54,6 @@ class MissRatioCurve:
         hits = self.hit_tokens(capacity)
         return hits / self.total_tokens if self.total_tokens else 0.0
 
-    def capacity_for(self, hit_rate: float) -> int | None:
-        """The fewest pages that reach the hit rate; None if no size does."""
-        low, high = self.min_capacity, max(self.min_capacity, self.working_set)
-        if self.hit_rate(high) < hit_rate:
-            return None
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.hit_rate(middle) >= hit_rate else (middle + 1, high)
-        return low
-
 
 def lru_curve(paths: PromptPaths, order: Sequence[int] | None = None) -> MissRatioCurve:
     """The curve for requests served one at a time in `order`: positions in `paths`, None for all.

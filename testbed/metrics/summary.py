@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.core.records import RunRecord
-from testbed.metrics.bounds import RunBounds
+from testbed.metrics.bounds import Bound, RunBounds
 from testbed.metrics.fair_share import (
     fair_share_distance,
     service_difference,
@@ -53,6 +53,9 @@ SUMMARY_COLUMNS: dict[str, str] = {
     ),
     "router_match_rate": "what the chosen replica held when a request was routed / prompt_tokens",
     "sharing_bound": "hit rate that no order and no capacity can exceed; NaN if not computed",
+    "best_order_bound": (
+        "the same with the prompts' segments in their best order; NaN for prompts without segments"
+    ),
     "clairvoyant_bound": "hit rate of clairvoyant eviction in the served order; likewise",
     **{
         f"{name}_{statistic}_s": f"{statistic} of {meaning}; NaN without a sample"
@@ -92,10 +95,13 @@ SUMMARY_COLUMNS: dict[str, str] = {
 }
 
 
-def summarize(record: RunRecord, bounds: RunBounds | None = None) -> dict[str, float]:
+def summarize(
+    record: RunRecord, bounds: RunBounds | None = None, best_order: Bound | None = None
+) -> dict[str, float]:
     """One value for each of SUMMARY_COLUMNS, in that order; NaN where there is nothing to measure.
 
-    bounds: from testbed.metrics.bounds.run_bounds. O(steps + tokens' spans).
+    bounds: from testbed.metrics.bounds.run_bounds. best_order: from
+    testbed.metrics.best_bound.best_order_bound. O(steps + tokens' spans).
     """
     requests = record.requests
     makespan_s = _makespan_s(requests)
@@ -132,6 +138,7 @@ def summarize(record: RunRecord, bounds: RunBounds | None = None) -> dict[str, f
         "hit_rate_with_chunk_rereads": _ratio(cached + reread, prompt + reread),
         "router_match_rate": _ratio(int(requests["routed_match_tokens"][admitted].sum()), prompt),
         "sharing_bound": bounds.sharing.rate if bounds else math.nan,
+        "best_order_bound": best_order.rate if best_order else math.nan,
         "clairvoyant_bound": bounds.clairvoyant.rate if bounds else math.nan,
         "requests_per_s": _ratio(finished, makespan_s),
         "output_tokens_per_s": _ratio(totals["output_tokens"], makespan_s),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pandas as pd
@@ -12,17 +14,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from testbed.metrics.gaps import Gaps, Lever
-from testbed.metrics.intervals import mean_interval
 from testbed.metrics.loading import Results
+from testbed.metrics.pairing import is_missing
+from testbed.metrics.run_gaps import DEPTH_FIRST, SERVICE, run_gaps
 from testbed.reports.curves import HALF_WIDTH, count_axis, interval_table, runs_table
+from testbed.reports.gap_lines import LEVERS
 from testbed.reports.style import COLUMN_WIDTH, PALETTE, STYLE, TEXT_WIDTH, looks, publish
 
-SIZE, SERVICE, DEPTH_FIRST = "cache.tokens", "scheduler", "dfs"
+SIZE = "cache.tokens"
 ORDERS = ("workload.order", "workload.scrambled")
 """The options that say how a prompt is ordered."""
+AS_GIVEN = "as given"
+"""The order of prompts that no option arranges."""
 RATES = ("best_bound", "bound", "depth_first", "measured")
-LEVERS: tuple[Lever, ...] = ("template", "capacity", "scheduling")
 GAP_COLOURS = dict(zip(LEVERS, (PALETTE[1], PALETTE[4], PALETTE[3]), strict=True))
 SCRAMBLED_NAMES = {"False": "fixed", "True": "scrambled"}
 DASHES = ("-", (0, (3, 1.2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
@@ -39,7 +43,10 @@ def order_grid_table(results: Results) -> pd.DataFrame:
 
     Raises ValueError for runs without an option that orders prompts, or without a cache size.
     """
-    runs = _ordered(runs_table(results, (SIZE, SERVICE)))
+    runs = runs_table(results, (SIZE, SERVICE))
+    if not any(name in runs for name in ORDERS):
+        raise ValueError(f"no run sets {' or '.join(ORDERS)}, which the figure compares")
+    runs["order"] = _orders(runs)
     return interval_table(runs, ("order", SERVICE, SIZE), ("hit_rate", "sharing_bound"))
 
 
@@ -88,33 +95,34 @@ def plot_gaps(results: Results, stem: str | Path) -> list[Path]:
 
 
 def gap_table(results: Results) -> pd.DataFrame:
-    """A row for each order, cache size and scheduler but `dfs`: four rates and three gaps.
+    """A row for each workload, order, cache size and scheduler but `dfs`: four rates, three gaps.
 
-    The runs serve the same requests in several orders of their segments; the best bound is the
-    highest sharing bound among those of a seed. Each is a mean over seeds with its 95 % half width.
-    Raises ValueError if a run lacks its partner under `dfs`.
+    Each is a mean over seeds with its 95 % half width. best_bound and template are NaN where the
+    workload has no segments. Raises ValueError for a run without a partner under `dfs` (see
+    run_gaps), without bounds, or recorded before best_order_bound was.
     """
-    runs = _ordered(runs_table(results, (SIZE, SERVICE)))
-    best = runs.groupby("seed")["sharing_bound"].max()
-    keys = ["order", SIZE, "seed"]
-    depth_first = runs[runs[SERVICE] == DEPTH_FIRST].set_index(keys)["hit_rate"]
-    rows = []
+    runs = runs_table(results, (SERVICE,))
+    runs["order"] = _orders(runs)
+    runs["workload"] = runs["workload.name"].fillna("") if "workload.name" in runs else ""
+    runs[SIZE] = [_size(run, results) for run in runs.to_dict("records")]
     others = runs[runs[SERVICE] != DEPTH_FIRST]
-    for (order, size, scheduler), group in others.groupby(["order", SIZE, SERVICE]):
-        gaps = []
-        for run in group.itertuples():
-            partner = depth_first.get((order, size, run.seed))
-            if partner is None:
-                raise ValueError(
-                    f"run {run.run}: none with {SERVICE}={DEPTH_FIRST}, {order}, {SIZE}={size} and "
-                    f"seed {run.seed}; it is needed for the gaps"
-                )
-            gaps.append(Gaps(best[run.seed], run.sharing_bound, partner, run.hit_rate))
-        row = {"order": order, SIZE: size, SERVICE: scheduler, "seeds": len(gaps)}
-        for name in (*RATES, *LEVERS):
-            row[name], row[f"{name}{HALF_WIDTH}"] = mean_interval([getattr(g, name) for g in gaps])
-        rows.append(row)
-    return pd.DataFrame(rows).sort_values(["bound", "measured"], ascending=False)
+    if others.empty:
+        raise ValueError(f"every run has {SERVICE}={DEPTH_FIRST}; gaps are those of another one")
+    gaps = run_gaps(results)
+    for run in others.to_dict("records"):
+        _check(run)
+        if run["run"] not in gaps:
+            raise ValueError(
+                f"run {run['run']}: none with {SERVICE}={DEPTH_FIRST}, {run['order']}, "
+                f"{SIZE}={run[SIZE]} and seed {run['seed']}; it is needed for the gaps"
+            )
+    rates = {
+        name: [getattr(gaps[run], name) for run in others["run"]] for name in (*RATES, *LEVERS)
+    }
+    table = interval_table(
+        others.assign(**rates), ("workload", "order", SIZE, SERVICE), (*RATES, *LEVERS)
+    )
+    return table.sort_values(["bound", "measured"], ascending=False)
 
 
 def gap_figure(table: pd.DataFrame) -> Figure:
@@ -144,6 +152,8 @@ def gap_figure(table: pd.DataFrame) -> Figure:
         for lever in LEVERS:
             for place, row in enumerate(table.to_dict("records")):
                 start, gap = row[starts[lever]], row[ends[lever]] - row[starts[lever]]
+                if math.isnan(gap):
+                    continue
                 axes.barh(
                     place,
                     gap,
@@ -157,21 +167,45 @@ def gap_figure(table: pd.DataFrame) -> Figure:
         axes.set_xlim(0, 1)
         axes.grid(axis="x")
         axes.set_xlabel("Prefix-cache hit rate")
-        keys = {"measured": PALETTE[7]} | {f"{x} gap": GAP_COLOURS[x] for x in reversed(LEVERS)}
+        known = [lever for lever in reversed(LEVERS) if table[lever].notna().any()]
+        keys = {"measured": PALETTE[7]} | {f"{x} gap": GAP_COLOURS[x] for x in known}
         patches = [matplotlib.patches.Patch(color=c, label=name) for name, c in keys.items()]
         figure.legend(handles=patches, loc="outside upper center", ncols=4, borderpad=0)
     return figure
 
 
-def _ordered(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with the column `order`: what their prompts' order is called."""
+def _orders(runs: pd.DataFrame) -> list[str]:
+    """What the order of each run's prompts is called."""
     option = next((name for name in ORDERS if name in runs), None)
-    if option is None:
-        raise ValueError(f"no run sets {' or '.join(ORDERS)}, which the figure compares")
-    return runs.assign(order=[_order_name(value) for value in runs[option]])
+    return [AS_GIVEN] * len(runs) if option is None else [_order_name(x) for x in runs[option]]
+
+
+def _size(run: dict[Hashable, Any], results: Results) -> int:
+    """Tokens of the cache: as many as were set, or else as were free."""
+    if not is_missing(run.get(SIZE)):
+        return int(run[SIZE])
+    counters = results.manifests[run["run"]]["counters"]
+    return int(counters["num_pages"] * counters["page_size"])
+
+
+def _check(run: dict[Hashable, Any]) -> None:
+    """Refuse a run whose bounds are not known, though they could be."""
+    if is_missing(run.get("sharing_bound")):
+        raise ValueError(
+            f"run {run['run']}: no sharing_bound in its summary, which the gaps need; "
+            "runs with record.bounds=true are needed"
+        )
+    segmented = not is_missing(run.get(ORDERS[0]))
+    if "best_order_bound" not in run or (segmented and is_missing(run["best_order_bound"])):
+        raise ValueError(
+            f"run {run['run']}: no best_order_bound in its summary, which the template gap needs; "
+            "it is older than this figure, run it again into a new folder"
+        )
 
 
 def _order_name(value: object) -> str:
+    if is_missing(value):
+        return AS_GIVEN
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " > ".join(map(str, value))
     return SCRAMBLED_NAMES.get(str(value), str(value))
@@ -183,7 +217,9 @@ def _in_words(order: str) -> str:
 
 def _row_name(row: dict[str, object], table: pd.DataFrame) -> str:
     """The order, and what else tells the rows apart."""
-    parts = [_in_words(str(row["order"]))]
+    named = table["workload"].nunique() > 1 or row["order"] == AS_GIVEN
+    parts = [str(row["workload"])] if named and row["workload"] else []
+    parts.append(_in_words(str(row["order"])))
     parts += [str(row[name]) for name in (SERVICE, SIZE) if table[name].nunique() > 1]
     return "\n".join(textwrap.wrap(", ".join(parts), 34))
 

@@ -74,7 +74,7 @@ def comparison_table(comparison: Comparison, baseline: str | None = None) -> str
     baselines = {} if baseline is None else comparison.baselines(baseline)
     shown, constant = told_apart(comparison, labels)
     heading = " ".join(comparison.by)
-    names = [_name(comparison, label) for label in labels]
+    names = [row_name(comparison, label) for label in labels]
     sizes = [len(some) for some in rivals]
     columns = [_column(m, cells, sizes) for m, cells in shown.items()]
     parts = [_stack(heading, names, columns, sizes)]
@@ -84,7 +84,7 @@ def comparison_table(comparison: Comparison, baseline: str | None = None) -> str
             _column(m, [comparison.difference(o, baselines[o], m.column) for o in others])
             for m in shown
         ]
-        names = [_name(comparison, label) for label in others]
+        names = [row_name(comparison, label) for label in others]
         sizes = [len([label for label in some if label in others]) for some in rivals]
         parts.append(_stack(f"less {baseline}", names, columns, sizes))
     return "\n\n".join([*parts, "\n".join(_notes(comparison, constant))]) + "\n"
@@ -103,7 +103,7 @@ def told_apart(
     return shown, {m: cells[0].mean for m, cells in means.items() if m not in shown}
 
 
-def _name(comparison: Comparison, label: str) -> str:
+def row_name(comparison: Comparison, label: str) -> str:
     """The label, cut to size and marked."""
     mark = comparison.mark(label)
     room = MAX_LABEL - len(mark)
@@ -215,7 +215,8 @@ def _notes(comparison: Comparison, constant: dict[Metric, float]) -> list[str]:
         among = ", among the rows of its workload" if len(rivals) > 1 else ""
         notes.append(f"* best of its column{among}")
     notes += [ORACLE_NOTE] if comparison.oracles else []
-    seeds = [len(group) for group in comparison.groups.values()]
+    seeds = [len(comparison.samples(label)) for label in comparison.groups]
+    notes += comparison.seed_notes()
     if max(seeds) > 1:
         number = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
         notes.append(f"± 95 % confidence interval of the mean over {number} seeds")

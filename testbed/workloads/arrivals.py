@@ -13,7 +13,7 @@ import numpy.typing as npt
 from testbed.core.program import Program, ProgramRunner
 from testbed.core.request import Request
 from testbed.core.source import ClosedLoop, RequestSource
-from testbed.workloads.parameters import require_between, require_int, require_positive
+from testbed.workloads.parameters import require_between, require_int, require_rate
 from testbed.workloads.workload import ProgramWorkload
 
 Arriving = TypeVar("Arriving", Request, Program)
@@ -53,7 +53,7 @@ class TraceArrivals(Arrivals):
     speedup: float = 1.0
 
     def __post_init__(self) -> None:
-        require_positive(self, "speedup")
+        require_rate(self, "speedup")
 
     def retime(self, workload: TimedWorkload[Arriving]) -> Iterator[Arriving]:
         for item in workload:
@@ -85,7 +85,7 @@ class PoissonArrivals(TimedArrivals):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_positive(self, "rate")
+        require_rate(self, "rate")
         require_int(self, "seed", 0)
 
     def times(self, count: int) -> Times:
@@ -105,7 +105,7 @@ class GammaArrivals(TimedArrivals):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_positive(self, "rate")
+        require_rate(self, "rate")
         require_between(self, "cv", MIN_CV, MAX_CV)
         require_int(self, "seed", 0)
 
@@ -120,7 +120,7 @@ class ConstantArrivals(TimedArrivals):
     rate: float
 
     def __post_init__(self) -> None:
-        require_positive(self, "rate")
+        require_rate(self, "rate")
 
     def times(self, count: int) -> Times:
         return np.arange(count) / self.rate

@@ -27,6 +27,9 @@ def find_data_file(path: str | Path) -> Path:
     given = Path(path)
     if given.is_file():
         return given
+    if given.exists():
+        what = "a folder" if given.is_dir() else "no regular file, and is read more than once"
+        raise FileNotFoundError(f"{given}: it is {what}; the name of a file is needed")
     looked_at = [given]
     if not given.is_absolute():
         folder = data_folder()

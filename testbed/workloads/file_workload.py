@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -10,14 +10,14 @@ from typing import Literal
 
 import numpy as np
 
-from testbed.core.request import Request, Tokens
+from testbed.core.request import EMPTY_TOKENS, Request, Tokens
 from testbed.workloads.formats.reader import RecordReader, read_records
 from testbed.workloads.formats.record import Record
 from testbed.workloads.parameters import (
     MAX_LENGTH,
     require_int,
     require_one_of,
-    require_positive,
+    require_rate,
 )
 from testbed.workloads.tokenize import TokenizedRecord, Tokenizer, load_tokenizer, tokenize
 from testbed.workloads.tokens import (
@@ -41,9 +41,12 @@ class FileWorkload:
     on_error: what a bad line does, `raise` or `skip` (it is counted in skipped_lines). block_size:
     tokens a hash id of a Mooncake trace names.
 
-    Logged outputs keep their tokens; others are made up. Where the file holds lengths alone no two
-    prompts share anything. Times start at the first request; without any, all arrive at 0. A
-    request's session is its program, and its turn the number of answers before it.
+    Logged outputs keep their tokens; others are made up, and so is what is missing where the log
+    counts more tokens than its text has. ids_are_made_up: no model's vocabulary has the prompts'
+    token ids (those of the stand-in, and of traces that hold hashes or lengths). Where the file
+    holds lengths alone no two prompts share anything. Times start at the first request; without
+    any, all arrive at 0. A request's session is its program, and its turn the number of answers
+    before it.
 
     Every walk reads the file anew: memory does not grow with it. Everything is checked once, before
     anything runs. Times must be in order, and all requests have one or none. Raises
@@ -62,6 +65,7 @@ class FileWorkload:
     seed: int = 0
     name: str = "file"
     skipped_lines: int = field(init=False)
+    ids_are_made_up: bool = field(init=False)
     _reader: RecordReader = field(init=False, repr=False)
     _tokenizer: Tokenizer = field(init=False, repr=False)
     _count: int = field(init=False, repr=False)
@@ -70,7 +74,7 @@ class FileWorkload:
         for name in ("output_tokens", "limit"):
             if getattr(self, name) is not None:
                 require_int(self, name, 1)
-        require_positive(self, "speedup")
+        require_rate(self, "speedup")
         require_one_of(self, "on_error", ("raise", "skip"))
         require_int(self, "block_size", 1, MAX_LENGTH)
         require_vocab(self)
@@ -81,7 +85,7 @@ class FileWorkload:
         object.__setattr__(self, "_reader", reader)
         object.__setattr__(self, "_tokenizer", load_tokenizer(self.tokenizer, self.vocab))
         records = _Checked(reader, self.output_tokens is not None)
-        count = sum(1 for _ in islice(records, self.limit))
+        count = self._check(islice(records, self.limit))
         object.__setattr__(self, "_count", count)
         object.__setattr__(self, "skipped_lines", records.skipped_lines)
         if count == 0:
@@ -94,6 +98,44 @@ class FileWorkload:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def read_as(self) -> str:
+        """The format of the file."""
+        return self._reader.format
+
+    def _check(self, records: Iterable[Record]) -> int:
+        """Count the records; ValueError unless all their token ids are possible ones."""
+        if self.vocab is not None and self._tokenizer.vocab > self.vocab:
+            raise ValueError(
+                f"FileWorkload.vocab={self.vocab}: the tokenizer {self._tokenizer.name} has token "
+                f"ids up to {self._tokenizer.vocab - 1}; a vocab above it is needed"
+            )
+        count = unshared_tokens = 0
+        has_text = False
+        for record in records:
+            count += 1
+            where = f"line {record.line} of {self._reader.path}"
+            contents = [segment.content for segment in record.segments]
+            has_text |= any(isinstance(content, str) for content in contents)
+            if record.output is not None:
+                contents.append(record.output)
+            largest = max((int(c.max()) for c in contents if not isinstance(c, str)), default=0)
+            if self.vocab is not None and largest >= self.vocab and self.read_as != "mooncake":
+                raise ValueError(
+                    f"FileWorkload.vocab={self.vocab}: {where} holds token id {largest}; a vocab "
+                    "above it is needed"
+                )
+            if not contents:
+                unshared_tokens += record.prompt_length or 0
+            if unshared_tokens > NUM_INT32_TOKENS:
+                raise ValueError(
+                    f"{where}: more than {NUM_INT32_TOKENS} prompt tokens so far, too many for ids "
+                    "of their own; set a limit"
+                )
+        made_up = self.read_as in ("mooncake", "lengths") or (has_text and self.tokenizer is None)
+        object.__setattr__(self, "ids_are_made_up", made_up)
+        return count
+
     def __iter__(self) -> Iterator[Request]:
         records = _Checked(self._reader, self.output_tokens is not None)
         first_arrival: float | None = None
@@ -103,10 +145,11 @@ class FileWorkload:
             arrival = record.arrival or 0.0
             first_arrival = arrival if first_arrival is None else first_arrival
             if record.segments:
-                prompt = self._in_vocab(tokenized.prompt, record.line)
+                prompt = self._in_vocab(tokenized.prompt)
             else:
-                prompt = self._unshared(used_tokens, record)
-                used_tokens += len(prompt)
+                count = record.prompt_length or 0
+                prompt = prompt_tokens(used_tokens, count, self.vocab, self.seed)
+                used_tokens += count
             yield Request(
                 id=i,
                 prompt=prompt,
@@ -117,33 +160,18 @@ class FileWorkload:
                 turn=record.turn,
             )
 
-    def _in_vocab(self, tokens: Tokens, line: int) -> Tokens:
-        if self.vocab is None:
+    def _in_vocab(self, tokens: Tokens) -> Tokens:
+        if self.vocab is None or self.read_as != "mooncake":
             return tokens
-        if self._reader.format == "mooncake":
-            return mixed_tokens(tokens.astype(np.int64), self.vocab, self.seed)
-        largest = int(tokens.max())
-        if largest >= self.vocab:
-            raise ValueError(
-                f"FileWorkload.vocab={self.vocab}: line {line} of {self._reader.path} holds token "
-                f"id {largest}; a vocab above it is needed"
-            )
-        return tokens
-
-    def _unshared(self, first: int, record: Record) -> Tokens:
-        count = record.prompt_length or 0
-        if first + count > NUM_INT32_TOKENS:
-            raise ValueError(
-                f"{self._reader.path}, line {record.line}: more than {NUM_INT32_TOKENS} prompt "
-                "tokens so far, too many for ids of their own; set a limit"
-            )
-        return prompt_tokens(first, count, self.vocab, self.seed)
+        return mixed_tokens(tokens.astype(np.int64), self.vocab, self.seed)
 
     def _output(self, request: int, tokenized: TokenizedRecord) -> Tokens:
-        if tokenized.output is not None and len(tokenized.output):
-            return self._in_vocab(tokenized.output, tokenized.record.line)
-        count = tokenized.record.output_length or self.output_tokens or 1
-        return output_tokens(request, count, self.vocab, self.seed)
+        count = tokenized.output_length or self.output_tokens or 1
+        logged = EMPTY_TOKENS if tokenized.output is None else tokenized.output[:count]
+        if len(logged) == count:
+            return logged
+        made_up = output_tokens(request, count, self.vocab, self.seed)
+        return np.concatenate((logged, made_up[len(logged) :]))
 
 
 class _Checked:

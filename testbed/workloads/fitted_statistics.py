@@ -26,8 +26,8 @@ from testbed.workloads.formats.fields import parse_json, require_object, shown
 from testbed.workloads.parameters import MAX_LENGTH, require_between, require_int
 
 KIND = "radix-testbed fitted workload 1"
-MAX_CLASS = 200
-"""Of any Bins; it begins beyond all lengths that are read."""
+MAX_REQUESTS = 100_000_000
+"""More are taken for a mistake."""
 
 MAX_SLICES, SLICE_REQUESTS = 64, 50
 """Equal parts of the time span whose arrivals are counted: as many requests in each, or more."""
@@ -63,6 +63,9 @@ FRESH = "fresh"
 GAPS = Bins(exact=8, per_octave=4)
 SHARED = Bins(exact=16, per_octave=4)
 LENGTHS = Bins(exact=16, per_octave=8)
+CLIENTS = Bins(exact=8, per_octave=4)
+MAX_QUANTILES, QUANTILE_GAPS = 257, 8
+"""How many gap_quantiles there are at most, and how many gaps there are to each."""
 
 Histogram = dict[str, int]
 """How many values fall into each class; JSON knows keys of text alone."""
@@ -77,10 +80,10 @@ class Statistics:
     reuse: requests by "relation,gap,shared": the class of GAPS of how many requests ago, and that
     of SHARED of the pages in common. new_tokens: by relation and octave of the shared pages
     ("continue,3"), classes of LENGTHS of the tokens behind those pages. output_tokens: likewise, by
-    relation. clients: requests of each, most first, without their names. same_client: by relation,
-    how many come from the client of the request they share with. span_s, arrivals: seconds from the
-    first to the last, and the arrivals in equal parts of them. gap_quantiles: of the seconds
-    between arrivals over their mean.
+    relation. clients: requests of each, most first, without their names, each the middle of its
+    class of CLIENTS. same_client: by relation, how many come from the client of the request they
+    share with. span_s, arrivals: seconds from the first to the last, and the arrivals in equal
+    parts of them. gap_quantiles: of the seconds between arrivals over their mean, in two digits.
     """
 
     requests: int
@@ -100,12 +103,14 @@ class Statistics:
 
         For statistics that come from a file.
         """
-        for name, most in (("requests", None), ("page_size", MAX_LENGTH)):
+        for name, most in (("requests", MAX_REQUESTS), ("page_size", MAX_LENGTH)):
             require_int(self, name, 1, most)
         totals: Counter[str] = Counter()
         groups: Counter[str] = Counter()
         for key, count in _histogram("reuse", self.reuse).items():
-            relation, _, shared = reuse_class(key)
+            relation, gap, shared = reuse_class(key)
+            if gap > GAPS.of(self.requests):
+                raise ValueError(f"reuse holds {shown(key)}; so many requests ago nobody was there")
             totals[relation] += count
             groups[length_group(relation, shared)] += count
         if fresh := self.requests - totals.total():
@@ -120,11 +125,13 @@ class Statistics:
             for group, total in expected.items():
                 counts = _histogram(f"{name}[{group}]", by_group[group])
                 for key in counts:
-                    _class_number(f"{name}[{group}]", key)
+                    _class_number(f"{name}[{group}]", key, LENGTHS.of(MAX_LENGTH))
                 if sum(counts.values()) != total:
                     raise ValueError(
                         f"{name}[{group}] counts {sum(counts.values())} values; {total} are needed"
                     )
+        if "1" not in self.relations.get(FRESH, {}):
+            raise ValueError("relations counts no fresh request of class 1; the first one is")
         for number in range(1, GAPS.of(self.requests) + 1):
             low, above = GAPS.limits(number)
             found = sum(counts.get(str(number), 0) for counts in self.relations.values())
@@ -133,14 +140,24 @@ class Statistics:
         for relation, count in _histogram("same_client", self.same_client).items():
             if count > totals[relation] or relation == FRESH:
                 raise ValueError(f"same_client counts {count} of {totals[relation]} {relation}")
-        for name, values in (("clients", self.clients), ("arrivals", self.arrivals)):
+        for name, values, rounding in (
+            ("clients", self.clients, self.requests / 8),
+            ("arrivals", self.arrivals, 0),
+        ):
             listed = isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)
-            if not listed or sum(values) != self.requests:
-                raise ValueError(f"{name} must be whole numbers that sum up to {self.requests}")
+            if not listed or abs(sum(values) - self.requests) > rounding:
+                about = "about " if rounding else ""
+                raise ValueError(
+                    f"{name} must be whole numbers that sum up to {about}{self.requests}"
+                )
         require_between(self, "span_s", 0, 1e11)
         gaps = self.gap_quantiles
-        if not isinstance(gaps, list) or len(gaps) < 2 or not _never_falls(gaps):
-            raise ValueError("gap_quantiles must be at least two numbers from 0 on that never fall")
+        # No gap is longer than all of them together; rounding may add to it.
+        most = 2 * self.requests
+        if not isinstance(gaps, list) or len(gaps) < 2 or not _never_falls(gaps, most):
+            raise ValueError(
+                f"gap_quantiles must be at least two numbers from 0 to {most} that never fall"
+            )
 
 
 def length_group(relation: str, shared_class: int) -> str:
@@ -176,13 +193,15 @@ def reuse_class(key: str) -> tuple[str, int, int]:
     relation, *numbers = key.split(",")
     if relation not in RELATIONS or len(numbers) != 2:
         raise ValueError(f"reuse holds {shown(key)}; relation,gap,shared are needed")
-    gap, shared = (_class_number("reuse", number) for number in numbers)
-    return relation, gap, shared
+    gap = _class_number("reuse", numbers[0], GAPS.of(MAX_REQUESTS))
+    return relation, gap, _class_number("reuse", numbers[1], SHARED.of(MAX_LENGTH))
 
 
-def _class_number(name: str, key: str) -> int:
-    if not (key.isascii() and key.isdigit() and len(key) <= 3 and 1 <= int(key) <= MAX_CLASS):
-        raise ValueError(f"{name} holds {shown(key)}; the number of a class is needed")
+def _class_number(name: str, key: str, most: int) -> int:
+    if not (key.isascii() and key.isdigit() and len(key) <= 3 and 1 <= int(key) <= most):
+        raise ValueError(
+            f"{name} holds {shown(key)}; the number of a class, from 1 to {most}, is needed"
+        )
     return int(key)
 
 
@@ -195,6 +214,6 @@ def _histogram(name: str, counts: Any) -> Histogram:
     return counts
 
 
-def _never_falls(values: list[Any]) -> bool:
-    numbers = all(type(value) in (int, float) and value >= 0 for value in values)
+def _never_falls(values: list[Any], most: int) -> bool:
+    numbers = all(type(value) in (int, float) and 0 <= value <= most for value in values)
     return numbers and all(a <= b for a, b in pairwise(values))

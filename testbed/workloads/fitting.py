@@ -6,19 +6,24 @@ from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from testbed.core.request import Request
 from testbed.workloads.fitted_statistics import (
+    CLIENTS,
     FRESH,
     GAPS,
     LENGTHS,
+    MAX_QUANTILES,
     MAX_SLICES,
+    QUANTILE_GAPS,
     SHARED,
     SLICE_REQUESTS,
     Histogram,
     Statistics,
     length_group,
 )
+from testbed.workloads.parameters import MAX_LENGTH
 from testbed.workloads.prefix_hashes import PrefixHasher
 from testbed.workloads.prefix_tree import PrefixTree
 
@@ -50,8 +55,8 @@ def fit(requests: Iterable[Request], page_size: int) -> Statistics:
                 same_client[relation] += 1
         new = len(request.prompt) - shared * page_size
         group = length_group(relation, SHARED.of(shared))
-        new_tokens.setdefault(group, Counter())[str(LENGTHS.of(new))] += 1
-        output = str(LENGTHS.of(request.max_new_tokens))
+        new_tokens.setdefault(group, Counter())[str(LENGTHS.of(min(new, MAX_LENGTH)))] += 1
+        output = str(LENGTHS.of(min(request.max_new_tokens, MAX_LENGTH)))
         output_tokens.setdefault(relation, Counter())[output] += 1
         tree.add(path)
         clients.append(request.client)
@@ -68,14 +73,24 @@ def fit(requests: Iterable[Request], page_size: int) -> Statistics:
         reuse=dict(sorted(reuse.items())),
         new_tokens=_sorted(new_tokens),
         output_tokens=_sorted(output_tokens),
-        clients=sorted(Counter(clients).values(), reverse=True),
+        clients=[_middle(count) for _, count in Counter(clients).most_common()],
         same_client=dict(same_client),
         span_s=span,
         arrivals=np.histogram(times, slices)[0].tolist() if span else [len(times)],
-        gap_quantiles=(np.quantile(gaps, np.linspace(0, 1, 257)) / gaps.mean()).tolist()
-        if span
-        else [0.0, 0.0],
+        gap_quantiles=_gap_quantiles(gaps) if span else [0.0, 0.0],
     )
+
+
+def _middle(count: int) -> int:
+    """The middle of the count's class: how often one client asked is nobody else's business."""
+    low, above = CLIENTS.limits(CLIENTS.of(count))
+    return (low + above - 1) // 2
+
+
+def _gap_quantiles(gaps: npt.NDArray[np.float64]) -> list[float]:
+    """So few, and rounded so, that they are not the log's own gaps."""
+    places = np.linspace(0, 1, min(MAX_QUANTILES, len(gaps) // QUANTILE_GAPS + 2))
+    return [float(f"{value:.2g}") for value in np.quantile(gaps, places) / gaps.mean()]
 
 
 def _relation(tree: PrefixTree, node: int, shared: int) -> str:

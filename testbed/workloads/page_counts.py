@@ -10,11 +10,11 @@ from testbed.workloads.prefix_hashes import Hashes
 Counts = npt.NDArray[np.int32]
 
 MERGE_AT = 1 << 20
-"""Entries that wait before they are merged, or as many as there are already."""
+"""Entries that wait before they are merged, or an eighth of those that are there already."""
 
 
 class PageCounts:
-    """Counts by prefix hash. Memory: 20 bytes for each distinct prefix, and as many again waiting.
+    """Counts by prefix hash. Memory: 20 bytes for each distinct prefix, 16 more while merging.
 
     A prefix that ends where its prompt ends is stored but not looked up: at least one token of a
     prompt is always computed. owner: whose prefix it is, a number.
@@ -32,31 +32,29 @@ class PageCounts:
         """Count one prompt's pages, of which the first `lookups` are looked up."""
         self._waiting.append((hashes, lookups, owner))
         self._num_waiting += len(hashes)
-        if self._num_waiting > max(MERGE_AT, len(self.hashes)):
+        if self._num_waiting > max(MERGE_AT, len(self.hashes) // 8):
             self.merge()
 
     def merge(self) -> None:
         """Bring `hashes` (in order), `lookups`, `stores` and `owners` up to date."""
         if not self._waiting:
             return
-        parts, looked_up, owners = zip(*self._waiting, strict=True)
-        sizes = np.array([len(part) for part in parts])
-        place = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        is_lookup = place < np.repeat(np.array(looked_up), sizes)
-        hashes = np.concatenate([self.hashes, *parts])
-        lookups = np.concatenate([self.lookups, is_lookup.astype(np.int32)])
-        stores = np.concatenate([self.stores, (~is_lookup).astype(np.int32)])
-        owner = np.concatenate([self.owners, np.repeat(np.array(owners, dtype=np.int32), sizes)])
+        hashes, lookups, stores, owners = _counted(self._waiting)
         self._waiting.clear()
         self._num_waiting = 0
-        order = np.argsort(hashes)
-        hashes = hashes[order]
-        first = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)])
-        self.hashes = hashes[first]
-        if len(first):
-            self.lookups = np.add.reduceat(lookups[order], first)
-            self.stores = np.add.reduceat(stores[order], first)
-            self.owners = owner[order][first]
+        places = np.searchsorted(self.hashes, hashes)
+        known = np.zeros(len(hashes), dtype=bool)
+        inside = places < len(self.hashes)
+        known[inside] = self.hashes[places[inside]] == hashes[inside]
+        self.lookups[places[known]] += lookups[known]
+        self.stores[places[known]] += stores[known]
+        new = ~known
+        # One column after the other, so that only one is there twice.
+        where = places[new]
+        self.hashes = np.insert(self.hashes, where, hashes[new])
+        self.lookups = np.insert(self.lookups, where, lookups[new])
+        self.stores = np.insert(self.stores, where, stores[new])
+        self.owners = np.insert(self.owners, where, owners[new])
 
     def counts(self, hashes: Hashes) -> Counts:
         """How many prompts begin with each of the prefixes, all of which were added."""
@@ -73,14 +71,37 @@ class PageCounts:
         What some prompt stores without looking it up can be found every time.
         """
         self.merge()
-        missed = (self.lookups > 0) & (self.stores == 0)
-        hits = np.bincount(self.owners, weights=self.lookups - missed)
-        return hits.astype(np.int64)
+        hits = np.zeros(int(self.owners.max(initial=-1)) + 1, dtype=np.int64)
+        for start in range(0, len(self.owners), MERGE_AT):
+            lookups, stores, owners = (
+                column[start : start + MERGE_AT]
+                for column in (self.lookups, self.stores, self.owners)
+            )
+            np.add.at(hits, owners, lookups - ((lookups > 0) & (stores == 0)))
+        return hits
 
     def copy(self) -> PageCounts:
         """The same counts, to go ways of their own."""
         self.merge()
         twin = PageCounts()
-        twin.hashes, twin.lookups = self.hashes, self.lookups
-        twin.stores, twin.owners = self.stores, self.owners
+        twin.hashes, twin.lookups = self.hashes, self.lookups.copy()
+        twin.stores, twin.owners = self.stores.copy(), self.owners
         return twin
+
+
+def _counted(waiting: list[tuple[Hashes, int, int]]) -> tuple[Hashes, Counts, Counts, Counts]:
+    """Distinct hashes of some prompts in order, their lookups, stores and owners."""
+    parts, looked_up, owners = zip(*waiting, strict=True)
+    sizes = np.array([len(part) for part in parts])
+    place = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    is_lookup = place < np.repeat(np.array(looked_up), sizes)
+    owner = np.repeat(np.array(owners, dtype=np.int32), sizes)
+    hashes, first, of = np.unique(np.concatenate(parts), return_index=True, return_inverse=True)
+    total = np.bincount(of, minlength=len(hashes))
+    lookups = np.bincount(of[is_lookup], minlength=len(hashes))
+    return (
+        hashes,
+        lookups.astype(np.int32),
+        (total - lookups).astype(np.int32),
+        owner[first],
+    )

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.core.request import Tokens
-from testbed.workloads.parameters import require_int
+from testbed.workloads.parameters import MAX_LENGTH, require_int
 from testbed.workloads.tokens import WEYL, mix64
 
 Hashes = npt.NDArray[np.uint64]
@@ -23,7 +23,7 @@ class PrefixHasher:
 
     def __init__(self, page_size: int) -> None:
         self.page_size = page_size
-        require_int(self, "page_size", 1)
+        require_int(self, "page_size", 1, MAX_LENGTH)
         self._weights = mix64(np.arange(1, page_size + 1, dtype=np.uint64)) | 1
 
     def full_pages(self, tokens: Tokens) -> Hashes:

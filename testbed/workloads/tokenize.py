@@ -14,7 +14,7 @@ from testbed.workloads.formats.record import PROMPT, TOOL, Content, Record
 from testbed.workloads.tokens import NUM_INT32_TOKENS, mixed_tokens
 
 BATCH_RECORDS, BATCH_CHARACTERS = 256, 1 << 20
-"""Records are tokenised together until either is reached."""
+"""Records are tokenised together until either is reached; a segment counts 16 characters more."""
 
 TOOLS_ROLE = "tools"
 """The role under which a prompt lists its tool definitions."""
@@ -28,6 +28,11 @@ class Tokenizer(Protocol):
         """What reports call it."""
         ...
 
+    @property
+    def vocab(self) -> int:
+        """All ids are below it."""
+        ...
+
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """int32 token ids of each text; an empty text has none. No special tokens are added."""
         ...
@@ -39,16 +44,18 @@ class StandInTokenizer:
     A piece is a run of letters with a single space before it, of digits, of spaces or of
     punctuation, at most `PIECE_BYTES` bytes of it (more with the space). Its id is a mix of its
     bytes, the same in every process. Where a piece ends is decided by what is left of it, so the
-    tokens of a text begin with those of any prefix of it, less the last one. `vocab`: ids are below
-    it; with the default two different pieces hardly ever share one. About 4 characters of English
-    make a token: a stand-in for counting and sharing, not for feeding a model.
+    tokens of a text begin with those of any prefix of it, less the last one. ChatML's markers are a
+    token each, also where a text merely quotes one: a prefix that ends inside a marker is then cut
+    otherwise, and the control characters 2 and 3 count as markers too. `vocab`: ids are below it;
+    with the default two different pieces hardly ever share one. About 4 characters of English make
+    a token: a stand-in for counting and sharing, not for feeding a model.
     """
 
     PIECE_BYTES = 6
 
     def __init__(self, vocab: int | None = None) -> None:
         self.name = "stand-in"
-        self._vocab = NUM_INT32_TOKENS if vocab is None else vocab
+        self.vocab = NUM_INT32_TOKENS if vocab is None else vocab
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """int32 token ids of each text."""
@@ -62,7 +69,7 @@ class StandInTokenizer:
         # The eight bytes from each start on, of which the piece takes at most seven.
         words = np.ndarray(len(characters), np.dtype("<u8"), joined, strides=(1,))[starts]
         numbers = words & _LOW_BYTES[lengths] | lengths.astype(np.uint64) << np.uint64(56)
-        ids = mixed_tokens(numbers.view(np.int64), self._vocab, 0)
+        ids = mixed_tokens(numbers.view(np.int64), self.vocab, 0)
         # Every text's pieces follow its separator, which is a piece of its own.
         separators = np.flatnonzero(characters[starts] == _SEPARATOR[0])
         ends = [*separators[1:].tolist(), len(starts)]
@@ -110,6 +117,7 @@ class FileTokenizer:
             # The package raises bare Exception for whatever it cannot read.
             reason = " ".join(str(error).split())
             raise ValueError(f"tokenizer={self.name!r}: not a tokenizer.json ({reason})") from None
+        self.vocab = max(self._tokenizer.get_vocab().values(), default=0) + 1
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """int32 token ids of each text."""
@@ -150,6 +158,13 @@ class TokenizedRecord:
         parts = [part for part in (*self.segments, self.closing) if len(part)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts or [EMPTY_TOKENS])
 
+    @property
+    def output_length(self) -> int | None:
+        """Tokens of the output: as the log counts them, else counted; None if nothing tells."""
+        if self.record.output_length is not None or self.output is None:
+            return self.record.output_length
+        return len(self.output)
+
 
 def tokenize(records: Iterable[Record], tokenizer: Tokenizer) -> Iterator[TokenizedRecord]:
     """The records in tokens, in order, streamed in small batches.
@@ -182,7 +197,7 @@ def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
     size = 0
     for record in records:
         batch.append(record)
-        size += sum(len(segment.content) for segment in record.segments)
+        size += sum(len(segment.content) + 16 for segment in record.segments)
         if len(batch) == BATCH_RECORDS or size >= BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0

@@ -20,7 +20,7 @@ from testbed.workloads.parameters import (
     MAX_LENGTH,
     require_int,
     require_one_of,
-    require_positive,
+    require_rate,
 )
 from testbed.workloads.tokens import (
     mixed_tokens,
@@ -69,7 +69,7 @@ class MooncakeTrace:
     def __post_init__(self) -> None:
         if self.limit is not None:
             require_int(self, "limit", 1)
-        require_positive(self, "speedup")
+        require_rate(self, "speedup")
         require_int(self, "block_size", 1, MAX_LENGTH)
         require_one_of(self, "on_error", ("raise", "skip"))
         require_int(self, "clients", 1)

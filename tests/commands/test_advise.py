@@ -77,7 +77,9 @@ def test_prompts_without_anything_in_common_get_plain_prefix_caching(
     page = " ".join(capsys.readouterr().out.split())
     assert "The traffic is prefix-light" in page
     assert "Recommended: plain prefix caching" in page
-    assert "L9" in page
+    # There is no beginning in common that could be made longer.
+    assert "None found by the rules." in page
+    assert "go on if latency and throughput are no worse" in page
 
 
 def test_token_ids_are_advised_on_without_text(
@@ -85,7 +87,12 @@ def test_token_ids_are_advised_on_without_text(
 ) -> None:
     lines = [{"prompt_token_ids": [*range(64), 1000 + i, 2000 + i]} for i in range(220)]
     assert main(["advise", str(write(tmp_path / "ids.jsonl", lines))]) == 0
-    assert "Recommended: cache-aware serving" in capsys.readouterr().out
+    page = " ".join(capsys.readouterr().out.split())
+    assert "Recommended: cache-aware serving" in page
+    # 220 prompts of 66 ids.
+    assert "14,520 token ids (no text) of prompts" in page
+    assert "Not looked for: the log has no text." in page
+    assert "Tokens are those of the file." in page
 
 
 def test_a_sample_that_misses_what_the_log_repeats_recommends_nothing(
@@ -99,6 +106,7 @@ def test_a_sample_that_misses_what_the_log_repeats_recommends_nothing(
     assert main(["advise", str(log), "--run-requests", "10"]) == 0
     page = " ".join(capsys.readouterr().out.split())
     assert "further apart than a run" in page and "Recommended" not in page
+    assert "lever" not in page and "go on at" not in page
     assert main(["advise", str(log)]) == 0
     assert "Recommended: cache-aware serving" in " ".join(capsys.readouterr().out.split())
 
@@ -114,7 +122,7 @@ def test_bad_lines_stop_it_or_are_counted(
     assert captured.out == ""
     assert not (tmp_path / "out.json").exists()
     assert main(["advise", str(log), "--skip-bad-lines"]) == 0
-    assert "1 bad lines were skipped." in capsys.readouterr().out
+    assert "1 bad line was skipped." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -126,7 +134,7 @@ def test_bad_lines_stop_it_or_are_counted(
         (["--run-requests", "0"], "run_requests=0: at least 1 is needed"),
         (["--min-prefix", "-1"], "min_prefix=-1: at least 0 is needed"),
         (["--hardware", "abacus"], "accelerator='abacus': one of"),
-        (["--json", "/no/such/folder/a.json"], "its folder does not exist"),
+        (["--cache-tokens", "100"], "cache_tokens=100: none of the 240 requests fits"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -144,3 +152,69 @@ def test_advice_is_the_same_every_time(dirty: Path, tmp_path: Path) -> None:
         assert main(["advise", str(dirty), "--json", str(tmp_path / name)]) == 0
         pages.append((tmp_path / name).read_bytes())
     assert pages[0] == pages[1]
+
+
+def test_outputs_that_would_destroy_something_are_refused_before_reading(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Reading would fail on this line; the complaint must be about the output.
+    log = tmp_path / "log.jsonl"
+    log.write_text("not json\n", encoding="utf-8")
+    link = tmp_path / "link.json"
+    link.symlink_to(log)
+    (tmp_path / "folder").mkdir()
+    out = str(tmp_path / "out")
+    for arguments, message in (
+        (["--json", str(log)], "it is the input"),
+        (["--markdown", str(link)], "it is the input"),
+        (["--json", out, "--markdown", f"{tmp_path}/folder/../out"], "they are one file"),
+        (["--json", str(tmp_path / "folder")], "it is a folder"),
+        (["--json", str(log / "a.json")], "is a file, not a folder"),
+    ):
+        assert main(["advise", str(log), *arguments]) == 2
+        captured = capsys.readouterr()
+        assert message in captured.err and captured.err.count("\n") == 1
+    assert log.read_text(encoding="utf-8") == "not json\n"
+    assert not Path(out).exists()
+
+
+def test_an_output_may_go_into_a_new_folder_and_through_a_link(
+    dirty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new, target, link = tmp_path / "a/b.json", tmp_path / "target.md", tmp_path / "link.md"
+    target.write_text("old", encoding="utf-8")
+    link.symlink_to(target)
+    assert main(["advise", str(dirty), "--json", str(new), "--markdown", str(link)]) == 0
+    assert json.loads(new.read_text(encoding="utf-8"))["choice"] == "cache_aware"
+    assert link.is_symlink() and target.read_text(encoding="utf-8").startswith("# Advice")
+
+
+def test_names_of_clients_cannot_drive_the_terminal_or_break_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = planted.rag(planted.invented(), count=210)
+    for line in lines:
+        line["user"] = "\x1b[31mred\n# [big](http://x)"
+    markdown = tmp_path / "advice.md"
+    log = write(tmp_path / "log.jsonl", lines)
+    assert main(["advise", str(log), "--markdown", str(markdown)]) == 0
+    page = capsys.readouterr().out
+    assert "\x1b" not in page and "\\x1b[31mred # [big](http://x)" in page
+    text = markdown.read_text(encoding="utf-8")
+    assert "\x1b" not in text and r"\[big\](http://x)" in text
+    assert "\n# " not in text[2:]
+    assert "of 1 client were read" in page
+
+
+def test_a_timestamp_that_makes_all_prompts_single_shots_does_not_decide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = planted.raw(planted.invented(), planted.timestamp_first)
+    out = tmp_path / "advice.json"
+    log = write(tmp_path / "log.jsonl", lines)
+    assert main(["advise", str(log), "--json", str(out)]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    # Nothing is shared behind a new first line, and most of the prompt once it has moved.
+    assert "Recommended as it is: plain prefix caching" in page
+    assert "Recommended after the mends: cache-aware serving" in page
+    assert json.loads(out.read_text(encoding="utf-8"))["choice"] == "cache_aware"

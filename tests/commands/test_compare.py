@@ -63,11 +63,25 @@ def test_noise_and_a_single_pair_are_status_0(
     assert main(["compare", before, noisy]) == 0
     assert "within noise" in capsys.readouterr().out
     single = write(tmp_path / "single", "lru", {0: 0.40, 7: 0.60})
-    assert main(["compare", before, single]) == 0
+    assert main(["compare", str(Path(before) / "0"), str(Path(single) / "0")]) == 0
+    assert "a single pair has no interval" in capsys.readouterr().out
+
+
+def test_what_is_missing_after_is_status_1(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fewer = write(tmp_path / "fewer", "lru", {0: 0.50, 7: 0.60})
+    assert main(["compare", before, fewer]) == 1
     out = capsys.readouterr().out
-    assert "a single pair has no interval" in out
-    partners = "seed 1 (before), run seed 2 (before), run seed 7 (after)"
-    assert f"without a partner: run {partners}" in out
+    assert "missing after: run seed 1, run seed 2\nnew, without one before: run seed 7\n" in out
+    assert main(["compare", fewer, before, "--metric", "hit_rate"]) == 1
+    unmeasured = write(tmp_path / "unmeasured", "lru", {0: 0.50, 1: math.nan, 2: math.nan})
+    capsys.readouterr()
+    assert main(["compare", before, unmeasured]) == 1
+    out = capsys.readouterr().out
+    assert "hit rate: measured in 3 before, 1 after; 1 pair of 3" in out
+    assert out.endswith("verdicts: 1 lost\n")
+    assert main(["compare", unmeasured, before]) == 0
 
 
 @pytest.mark.parametrize(
@@ -78,6 +92,12 @@ def test_noise_and_a_single_pair_are_status_0(
         (["{before}", "{before}", "--baseline", "x"], "--baseline: only with one folder"),
         (["{before}", "--margin", "0.1"], "--margin: only with two folders"),
         (["{before}", "{before}", "--metric", "speed"], "metric='speed': one of hit_rate"),
+        (["{before}", "{before}", "--margin", "inf"], "margin=inf: a fraction from 0 on"),
+        ([""], "an empty path: the folder of a run or of a sweep is needed"),
+        (["{before}", ""], "an empty path: the folder of a run or of a sweep is needed"),
+        (["{before}/0/summary.json"], "summary.json is a file; the folder of a run"),
+        (["{before}", "--figure", ""], "--figure='': the beginning of a file's name is needed"),
+        (["{before}", "--figure", "{before}/0/COMPLETE/x"], "COMPLETE is a file, not a folder"),
         (["{before}", "{before}", "--margin", "-1"], "margin=-1.0: a fraction from 0 on"),
         (["{before}", "{before}", "--by", "colour"], "by='colour': one of the options"),
     ],

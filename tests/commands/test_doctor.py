@@ -136,3 +136,7 @@ def test_it_imports_no_torch_itself() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.stdout.strip() == "False", run.stderr
+
+
+def test_every_extra_says_what_it_is_for() -> None:
+    assert set(doctor._project()["optional-dependencies"]) <= set(doctor.FEATURES)

@@ -43,11 +43,40 @@ def test_sizes_can_be_chosen(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert rows == [["3", "0.333", "0.333"], ["100", "0.444", "0.444"]]
 
 
+def test_a_trace_whose_hash_ids_name_sixteen_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `workload convert --hash-block 16` writes: 32 tokens shared of 3 * 48."""
+    chats, trace = tmp_path / "prompts.jsonl", tmp_path / "trace.jsonl"
+    prompts = [[*range(32), *range(100 * i, 100 * i + 16)] for i in range(1, 4)]
+    chats.write_text("".join(f"{json.dumps(prompt)}\n" for prompt in prompts))
+    convert = ["workload", "convert", str(chats), str(trace), "--to", "mooncake"]
+    assert main([*convert, "--hash-block", "16", "--output-tokens", "1"]) == 0
+    capsys.readouterr()
+    assert main(["miss-ratio", str(trace), "--block-size", "16"]) == 0
+    assert f"any order and capacity: {2 * 32 / (3 * 48):.3f}" in capsys.readouterr().out
+    assert main(["miss-ratio", str(trace)]) == 2
+    assert "512 tokens" in capsys.readouterr().err
+
+
+def test_lengths_alone_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "azure.csv"
+    file.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n"
+    )
+    assert main(["miss-ratio", str(file)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"error: {file}: it holds lengths alone")
+    assert shown.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--tokens", "2", "--page-size", "1"], "--tokens=2: at least 3 are needed"),
         (["--page-size", "0"], "--page-size=0"),
+        (["--block-size", "0"], "--block-size=0"),
         (["--eviction", "best"], "best"),
     ],
 )

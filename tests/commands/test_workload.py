@@ -104,21 +104,83 @@ def test_synthesize_writes_statistics_and_compares(
     [
         (["describe", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["describe", "LOG", "--format", "csv"], "format='csv': one of mooncake"),
-        (["describe", "LOG", "--page-size", "0"], "page_size=0: a whole number of at least 1"),
+        (["describe", "LOG", "--page-size", "0"], "--page-size=0: 1 to 10000000 tokens"),
         (["describe", "LOG", "--tokenizer", "nowhere"], "tokenizer='nowhere': no such file"),
         (["convert", "LOG", "OUT", "--to", "csv"], "to='csv': one of mooncake, openai_batch"),
-        (["convert", "LOG", "OUT", "--to", "mooncake", "--hash-block", "0"], "page_size=0"),
+        (["convert", "LOG", "OUT", "--to", "mooncake", "--hash-block", "0"], "--hash-block=0: 1"),
         (["convert", "LOG", "OUT", "--to", "mooncake", "--output-tokens", "0"], "output_tokens=0"),
-        (["convert", "LOG", "no/OUT", "--to", "mooncake"], "No such file or directory"),
-        (["synthesize", "LOG", "OUT", "--page-size", "-1"], "page_size=-1"),
+        (["synthesize", "LOG", "OUT", "--page-size", "-1"], "--page-size=-1: 1 to"),
+        (["describe", "LOG", "--page-size", "99999999999"], "--page-size=99999999999: 1 to"),
+        (["convert", "LOG", "LOG", "--to", "mooncake"], "it is the input, which would be lost"),
+        (["synthesize", "LOG", "LOG"], "it is the input, which would be lost"),
+        (["convert", "LOG", "FOLDER", "--to", "mooncake"], "it is a folder; the name of a file"),
+        (["describe", "FOLDER"], "it is a folder; the name of a file is needed"),
     ],
 )
 def test_a_users_mistake_is_one_line(
     log: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    places = {"LOG": str(log), "OUT": str(log.with_name("out"))}
-    places["no/OUT"] = str(log.parent / "no" / "out")
+    places = {"LOG": str(log), "OUT": str(log.with_name("out")), "FOLDER": str(log.parent)}
+    before = log.read_text()
     assert main(["workload", *(places.get(a, a) for a in arguments)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
-    assert list(log.parent.iterdir()) == [log]
+    assert list(log.parent.iterdir()) == [log] and log.read_text() == before
+
+
+def test_the_output_is_looked_at_before_the_input_is_read(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write_text("{broken\n")
+    link = log.with_name("link")
+    link.symlink_to(log)
+    for action in (
+        ["convert", str(log), str(link), "--to", "mooncake"],
+        ["synthesize", *2 * [str(log)]],
+    ):
+        assert main(["workload", *action]) == 2
+        assert "it is the input" in capsys.readouterr().err
+    assert log.read_text() == "{broken\n"
+
+
+def test_a_tokenizer_is_an_input_too(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = log.with_name("tokenizer.json")
+    tokenizer.write_text("{}")
+    command = ["workload", "synthesize", str(log), str(tokenizer), "--tokenizer", str(tokenizer)]
+    assert main(command) == 2
+    assert "it is the input" in capsys.readouterr().err and tokenizer.read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("text", "to", "said"),
+    [
+        ('{"prompt": "a b", "output_len": 1}', "openai_batch", "mean nothing to a model"),
+        ('{"prompt": [1, 2], "output_len": 1}', "openai_batch", None),
+        ('{"prompt": "a b", "output_len": 1}', "mooncake", None),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n5,3,4", "mooncake", "lengths alone"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n5,3,4", "synthesize", "lengths alone"),
+    ],
+)
+def test_what_is_made_up_is_said(
+    log: Path, capsys: pytest.CaptureFixture[str], text: str, to: str, said: str | None
+) -> None:
+    log.write_text(f"{text}\n")
+    out = str(log.with_name("out"))
+    action = ["synthesize", str(log), out]
+    assert (
+        main(
+            ["workload", *(action if to == "synthesize" else ["convert", *action[1:], "--to", to])]
+        )
+        == 0
+    )
+    printed = capsys.readouterr().out
+    assert (said in printed) if said else ("made up" not in printed and "alone" not in printed)
+
+
+def test_a_clients_name_cannot_break_the_table(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write_text(json.dumps(chat(0, user="a\x1b[2J\nb\u202e")) + "\n")
+    assert main(["workload", "describe", str(log)]) == 0
+    page = capsys.readouterr().out
+    assert "  a\\x1b[2J\\x0ab\\x202e " in page and "\x1b" not in page

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from experiments import forecast
+from testbed.cli import main
 from testbed.metrics.loading import load
 from testbed.reports.ordering import gap_table
 from tests.experiments.conftest import Command
@@ -60,8 +62,24 @@ def test_gaps_of_the_templates(command: Command, tmp_path: Path, orders: list[st
     assert len(table) == (6 if orders is None else 2)
     gaps = table[["template", "capacity", "scheduling", "measured"]].sum(axis=1)
     assert gaps.tolist() == pytest.approx(table["best_bound"].tolist())
+    assert table["best_bound"].nunique() == 1
+    assert (table["template"] >= 0).all()
     front = table[table["order"].str.startswith("timestamp")]
     assert front["bound"].tolist() == [0.0]
+
+
+def test_two_gaps_of_a_workload_without_segments(
+    command: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["-m", "workload=judge", "scheduler=fcfs,dfs", "cache.tokens=20000"]
+    assert command(*arguments, "workload.num_programs=6", small=False).status == 0
+    (row,) = gap_table(load(tmp_path / "out")).to_dict("records")
+    assert (row["workload"], row["order"]) == ("judge", "as given")
+    assert math.isnan(row["template"])
+    assert row["capacity"] + row["scheduling"] == pytest.approx(row["bound"] - row["measured"])
+    capfd.readouterr()
+    assert main(["compare", str(tmp_path / "out")]) == 0
+    assert "gaps of the hit rate  template  capacity  scheduling" in capfd.readouterr().out
 
 
 def test_the_forecast_stands_beside_what_was_simulated(

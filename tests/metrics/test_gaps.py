@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +22,13 @@ def test_the_scrambled_lesson_at_180_blocks() -> None:
 def test_gaps_sum_up(best: float, bound: float, depth_first: float, measured: float) -> None:
     gaps = Gaps(best, bound, depth_first, measured)
     assert measured + sum(gaps.by_lever.values()) == pytest.approx(best)
+
+
+def test_without_known_segments_the_template_gap_is_unknown() -> None:
+    gaps = Gaps(best_bound=math.nan, bound=0.8, depth_first=0.7, measured=0.4)
+    assert math.isnan(gaps.template)
+    assert (gaps.capacity, gaps.scheduling) == pytest.approx((0.1, 0.3))
+    assert gaps.largest == "scheduling"
 
 
 def test_no_lever_where_there_is_no_gap() -> None:

@@ -49,10 +49,49 @@ def test_one_pair_has_no_interval() -> None:
 
 def test_what_was_not_measured_makes_no_pair() -> None:
     change = judge([1, NAN, 3, 4], [2, 5, NAN, 5], better="higher")
-    # Differences 1 and 1.
-    assert (change.pairs, change.difference, change.verdict) == (2, (1.0, 0.0), "better")
-    assert judge([NAN], [1.0], better="higher").verdict == "not measured"
+    # Differences 1 and 1; the third pair lost what it had.
+    assert (change.pairs, change.difference, change.measured) == (2, (1.0, 0.0), (3, 3))
+    assert change.verdict == "lost" and change.failed
+    gone = judge([1.0, 3.0], [NAN, NAN], better="higher")
+    assert (gone.before, gone.verdict, gone.pairs) == (2.0, "lost", 0) and math.isnan(gone.after)
+    come = judge([NAN], [1.0], better="higher")
+    assert (come.after, come.verdict, come.failed) == (1.0, "gained", False)
+    assert judge([NAN], [NAN], better="higher").verdict == "not measured"
     assert judge([], [], better="higher").pairs == 0
+
+
+def test_what_got_worse_in_what_is_left_stays_worse() -> None:
+    change = judge([1, 1, 1, NAN], [0.5, 0.5, NAN, 1], better="higher")
+    assert (change.verdict, change.measured, change.pairs) == ("worse", (3, 3), 2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_infinity_is_beyond_any_margin() -> None:
+    inf = math.inf
+    assert judge([1.0, 1.0], [inf, 1.0], better="lower", margin=1e9).verdict == "worse"
+    assert judge([1.0], [inf], better="lower").verdict == "worse"
+    assert judge([inf, 2.0], [1.0, 2.0], better="lower", margin=0.5).verdict == "better"
+    assert judge([inf, inf], [inf, inf], better="lower", margin=0.5).verdict == "equal"
+    # Differences 0 and 1: the infinity that both have says nothing.
+    assert judge([inf, 1.0], [inf, 2.0], better="lower", margin=0.1).verdict == "within noise"
+    assert judge([inf, 1.0], [1.0, inf], better="lower").verdict == "within noise"
+    with pytest.raises(ValueError, match="margin=inf: a fraction from 0 on"):
+        judge([1.0], [1.0], better="lower", margin=inf)
+
+
+def test_rounding_is_no_difference() -> None:
+    # 0.1 + 0.2 is one unit in the last place more than 0.3, in every pair.
+    assert judge([0.3] * 3, [0.1 + 0.2] * 3, better="lower").verdict == "equal"
+    assert judge([1e6] * 3, [1e6 * (1 + 5e-10)] * 3, better="lower").verdict == "equal"
+    assert judge([1e6] * 3, [1e6 * (1 + 3e-9)] * 3, better="lower").verdict == "worse"
+
+
+def test_of_differences_that_are_noise_one_in_twenty_counts_half_of_them_as_worse() -> None:
+    draws = np.random.default_rng(0).normal(size=(2, 4000, 5))
+    verdicts = [judge(x, y, better="higher").verdict for x, y in zip(*draws, strict=True)]
+    # Two standard errors: 2 sqrt(0.05 * 0.95 / 4000) = 0.007.
+    for verdict in ("better", "worse"):
+        assert verdicts.count(verdict) / 4000 == pytest.approx(0.025, abs=0.007)
 
 
 @given(VALUES)

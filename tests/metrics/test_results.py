@@ -104,6 +104,16 @@ def test_a_complete_run_is_kept_or_refused(tmp_path: Path, record: RunRecord) ->
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe", b"0123", b"0" * 10_000])
+def test_a_damaged_marker_names_the_folder(
+    tmp_path: Path, record: RunRecord, content: bytes
+) -> None:
+    write(tmp_path / "a", record)
+    (tmp_path / "a" / "COMPLETE").write_bytes(content)
+    with pytest.raises(ResultsError, match=r"/a: COMPLETE is damaged; .* remove the folder"):
+        is_complete(tmp_path / "a", config_hash(CONFIG))
+
+
 def test_only_the_leftovers_of_writers_that_died_are_removed(
     tmp_path: Path, record: RunRecord
 ) -> None:

@@ -81,6 +81,7 @@ def test_by_hand(record: RunRecord) -> None:
         "hit_rate_with_chunk_rereads": 30 / 60,
         "router_match_rate": 4 / 40,
         "sharing_bound": 0.75,
+        "best_order_bound": 0.875,
         "clairvoyant_bound": 0.5,
         # TTFT 1.5, 2.5; TPOT 5.5/4, 2.5/2; E2E 7.0, 5.0.
         "ttft_mean_s": 2.0,
@@ -121,14 +122,15 @@ def test_by_hand(record: RunRecord) -> None:
         "service_difference_mean": 0.0,
         "fair_share_distance": 0.0,
     }
-    summary = summarize(record, RunBounds(Bound(30, 40), Bound(20, 40)))
+    summary = summarize(record, RunBounds(Bound(30, 40), Bound(20, 40)), Bound(35, 40))
     assert list(summary) == list(SUMMARY_COLUMNS)
     assert summary == pytest.approx(expected, nan_ok=True)
 
 
 def test_bounds_that_were_not_computed_are_nan(record: RunRecord) -> None:
     summary = summarize(record)
-    assert math.isnan(summary["sharing_bound"]) and math.isnan(summary["clairvoyant_bound"])
+    bounds = ("sharing_bound", "best_order_bound", "clairvoyant_bound")
+    assert all(math.isnan(summary[name]) for name in bounds)
 
 
 def test_the_pairwise_gap_is_left_out_for_too_many_clients(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -190,10 +191,29 @@ def test_a_file_gives_back_prices_and_facts(tmp_path: Path) -> None:
     [
         ("{", "not written by `testbed calibrate`"),
         ("[]", "not written by `testbed calibrate`"),
-        ('{"model": "m"}', "not written by `testbed calibrate`"),
+        ("5", 'an object is needed that has an object named "seconds"'),
+        ('"seconds"', 'an object is needed that has an object named "seconds"'),
+        ("null", 'an object is needed that has an object named "seconds"'),
+        ('{"model": "m"}', 'an object is needed that has an object named "seconds"'),
+        ('{"seconds": [1]}', 'an object is needed that has an object named "seconds"'),
+        ("[" * 100_000, "nested too deeply"),
         (json.dumps({"seconds": {"stepp": 1}}), "'stepp': one of step, tokens_from_1"),
-        (json.dumps({"seconds": {"step": -1}}), "step=-1: a finite number from 0 on"),
-        (json.dumps({"seconds": {"step": None}}), "not written by `testbed calibrate`"),
+        (json.dumps({"seconds": {"step": -1}}), "step=-1: seconds from 0 to 1000"),
+        (json.dumps({"seconds": {"step": None}}), "step=None: seconds from 0 to 1000"),
+        (json.dumps({"seconds": {"step": True}}), "step=True: seconds from 0 to 1000"),
+        (json.dumps({"seconds": {"step": "1"}}), "step='1': seconds from 0 to 1000"),
+        (json.dumps({"seconds": {"step": 1e308}}), "step=1e+308: seconds from 0 to 1000"),
+        ('{"seconds": {"step": NaN}}', "step=nan: seconds from 0 to 1000"),
+        (json.dumps({"seconds": {}}), "a step of 1 tokens takes 0 s"),
+        (json.dumps({"seconds": {"step": 0, "prefill_pairs": 0}}), "a step of 1 tokens takes 0 s"),
+        (json.dumps({"seconds": {"step": 1e-320}}), "a step of 1 tokens takes 9.99989e-321 s"),
+        # Whoever decodes pays nothing.
+        (json.dumps({"seconds": {"prefill_rows": 1}}), "a step of 1 tokens takes 0 s"),
+        # 1,000 tokens in one prefill are 1000 * 1001 / 2 pairs.
+        (
+            json.dumps({"seconds": {"step": 1, "prefill_pairs": 1}}),
+            "a step of 1000 tokens takes 500501 s; 1e-06 to 100000 s are needed",
+        ),
     ],
 )
 def test_a_file_that_is_no_latency_model_is_named(
@@ -210,3 +230,10 @@ def test_a_file_that_is_no_latency_model_is_named(
 def test_a_missing_file_says_who_writes_it(tmp_path: Path) -> None:
     with pytest.raises(LatencyFileError, match="no such file; `testbed calibrate` writes one"):
         read_latency(tmp_path / "none.json")
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "latency.json")
+    for path in (tmp_path, tmp_path / "latency.json"):
+        with pytest.raises(LatencyFileError, match="a file is needed"):
+            read_latency(path)

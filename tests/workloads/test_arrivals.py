@@ -97,6 +97,9 @@ def test_another_seed_gives_other_times() -> None:
 @pytest.mark.parametrize(
     ("kind", "parameters", "message"),
     [
+        (PoissonArrivals, {"rate": 1e-320}, r"PoissonArrivals\.rate=1e-320: a finite number above"),
+        (ConstantArrivals, {"rate": 10**400}, r"ConstantArrivals\.rate=1000"),
+        (TraceArrivals, {"speedup": 1e-300}, r"TraceArrivals\.speedup=1e-300: a finite number"),
         (PoissonArrivals, {"rate": 0}, r"PoissonArrivals\.rate=0: a finite number above 0"),
         (PoissonArrivals, {"rate": -1.0}, r"PoissonArrivals\.rate=-1\.0"),
         (PoissonArrivals, {"rate": float("inf")}, r"PoissonArrivals\.rate=inf"),

@@ -123,7 +123,10 @@ def test_a_file_without_a_good_line(log: Path) -> None:
 def test_ids_beyond_the_vocab_are_an_error(log: Path) -> None:
     write(log, {"prompt": [5, 80], "output_len": 1})
     with pytest.raises(ValueError, match=r"FileWorkload\.vocab=80: line 1 of .* holds token id 80"):
-        list(FileWorkload(log, vocab=80))
+        FileWorkload(log, vocab=80)
+    with pytest.raises(ValueError, match="holds token id 80"):
+        FileWorkload(write(log, {"prompt": [5], "output_tok_ids": [80]}), vocab=80)
+    write(log, {"prompt": [5, 80], "output_len": 1})
     assert next(iter(FileWorkload(log, vocab=81))).prompt.tolist() == [5, 80]
 
 
@@ -133,6 +136,9 @@ def test_ids_beyond_the_vocab_are_an_error(log: Path) -> None:
         ({"output_tokens": 0}, r"FileWorkload\.output_tokens=0: a whole number of at least 1"),
         ({"limit": 0}, r"FileWorkload\.limit=0"),
         ({"speedup": -1}, r"FileWorkload\.speedup=-1"),
+        ({"speedup": 1e-320}, r"FileWorkload\.speedup=1e-320"),
+        ({"speedup": 10**400}, r"FileWorkload\.speedup=1000"),
+        ({"block_size": 10**12}, r"FileWorkload\.block_size=1000000000000: .* to 10000000"),
         ({"on_error": "ignore"}, r"FileWorkload\.on_error='ignore'"),
         ({"block_size": 0}, r"FileWorkload\.block_size=0"),
         ({"format": "csv"}, r"format='csv': one of mooncake"),
@@ -223,3 +229,52 @@ def test_a_write_that_fails_leaves_the_old_file(log: Path) -> None:
         write_requests(small_workload(), log, "csv", block_size=16, model="")
     with pytest.raises(ValueError, match="no requests to write"):
         write_requests([], log, "mooncake", block_size=16, model="")
+
+
+def test_more_lengths_than_there_are_token_ids_are_refused_at_once(log: Path) -> None:
+    rows = "5,10000000,1\n" * 215
+    log.write_text(f"req_time_s,prompt_len,output_len,client\n{rows}".replace(",1\n", ",1,a\n"))
+    # 2 ** 31 is 214.7 times ten million; the rows begin in line 2.
+    with pytest.raises(ValueError, match=r"line 216 of .*: more than 2147483648 prompt tokens"):
+        FileWorkload(log)
+    assert len(FileWorkload(log, limit=214)) == 214
+
+
+def test_a_tokenizer_with_more_ids_than_the_vocab(log: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    model = tokenizers.models.WordLevel({"hi": 7, "[UNK]": 0}, unk_token="[UNK]")
+    file = log.with_name("tokenizer.json")
+    tokenizers.Tokenizer(model).save(str(file))
+    write(log, {"prompt": "hi", "output_len": 1})
+    with pytest.raises(ValueError, match=r"FileWorkload\.vocab=7: .* token ids up to 7"):
+        FileWorkload(log, tokenizer=str(file), vocab=7)
+    (request,) = FileWorkload(log, tokenizer=str(file), vocab=8)
+    assert request.prompt.tolist() == [7]
+
+
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_the_logs_own_count_of_output_tokens_has_precedence(log: Path, count: int) -> None:
+    chat = {"messages": [{"role": "user", "content": "hi"}], "response": "one two three"}
+    (counted,) = FileWorkload(write(log, chat))
+    assert counted.output is not None and counted.max_new_tokens == 3
+    write(log, chat | {"usage": {"completion_tokens": count}})
+    for _ in range(2):
+        (request,) = FileWorkload(log, vocab=None)
+        assert request.output is not None
+        assert request.max_new_tokens == len(request.output) == count
+        kept = min(count, 3)
+        assert request.output[:kept].tolist() == counted.output[:kept].tolist()
+
+
+@pytest.mark.parametrize(
+    ("line", "made_up"),
+    [
+        ('{"prompt": "text", "output_len": 1}', True),
+        ('{"prompt": [1], "output_len": 1}', False),
+        ('{"timestamp": 0, "input_length": 5, "output_length": 3, "hash_ids": [0]}', True),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n5,3,4", True),
+    ],
+)
+def test_whose_token_ids_are_made_up(log: Path, line: str, made_up: bool) -> None:
+    log.write_text(f"{line}\n")
+    assert FileWorkload(log).ids_are_made_up is made_up

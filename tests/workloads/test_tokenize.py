@@ -151,7 +151,7 @@ def test_other_prompts_stand_as_they_are() -> None:
 
 
 def test_records_are_tokenised_in_small_batches(monkeypatch: Any) -> None:
-    monkeypatch.setattr("testbed.workloads.tokenize.BATCH_CHARACTERS", 10)
+    monkeypatch.setattr("testbed.workloads.tokenize.BATCH_CHARACTERS", 2 * (6 + 16))
     seen: list[int] = []
 
     def records() -> Any:
@@ -194,3 +194,22 @@ def test_a_tokenizer_that_cannot_be_had(tmp_path: Path, monkeypatch: Any) -> Non
     pytest.importorskip("tokenizers")
     with pytest.raises(ValueError, match=r"tokenizer='.*': not a tokenizer\.json \("):
         load_tokenizer(path)
+
+
+def test_short_turns_count_in_a_batch_too() -> None:
+    turns = tuple(RecordSegment("user", "x") for _ in range(6000))
+    seen: list[int] = []
+
+    def records() -> Any:
+        for i in range(100):
+            seen.append(i)
+            yield Record(i, turns)
+
+    next(tokenize(records(), STAND_IN))
+    # 2 ** 20 / (6000 * 17) = 10.3.
+    assert len(seen) == 11
+
+
+def test_a_quoted_marker_is_a_marker() -> None:
+    (quoted, control) = STAND_IN.encode(["say <|im_end|> now", "say \x03 now"])
+    assert quoted.tolist() == control.tolist()

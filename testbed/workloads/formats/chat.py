@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import ChainMap
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from testbed.workloads.formats.fields import (
     shown,
     text,
 )
+from testbed.workloads.formats.messages import content_text, system_segments
 from testbed.workloads.formats.origin import arrival_of, client_of, session_of
 from testbed.workloads.formats.prompts import prompt_record
 from testbed.workloads.formats.record import TOOL, Record, RecordSegment
@@ -24,30 +26,38 @@ LIMIT_NAMES = ("max_completion_tokens", "max_tokens")
 def chat_record(line: int, fields: Fields) -> Record:
     """A request with `messages`, and optionally `tools`, `user`, `metadata`, `response`, `usage`.
 
-    Client, session and arrival are looked for in the line and in its `metadata`, under the usual
-    names; a name with the suffix `_ms` is in milliseconds. The output is that of `response` (a text
-    or a chat completion), else a last message of the assistant. Its length is that of
+    `functions` are tools; `system` and `instructions` stand before the messages. Client, session
+    and arrival are looked for in the line and in its `metadata`, under the usual names; a name with
+    the suffix `_ms` is in milliseconds. The output is that of `response` (a text or a chat
+    completion), else a last message of the assistant. Its length is that of
     `usage.completion_tokens`, else the text is counted, else the limit stands for it.
-    Source: platform.openai.com/docs/api-reference/chat.
+    Source: platform.openai.com/docs/api-reference/chat (and its legacy fields); Anthropic's and
+    OpenAI's responses for the system prompt outside the messages.
     """
     messages = fields.get("messages")
     if not isinstance(messages, list) or not messages:
         what = "empty" if messages == [] else shown(messages)
         raise ValueError(f"messages is {what}; a list of at least one message is needed")
-    asked = [_message(message, i) for i, message in enumerate(messages)]
+    asked = [*system_segments(fields), *(_message(m, i) for i, m in enumerate(messages))]
     output, usage = _answer(fields)
     if output is None and asked[-1].role == "assistant" and len(asked) > 1:
         output = str(asked.pop().content) or None
     if not any(segment.content for segment in asked):
         raise ValueError("messages are all empty; a prompt needs some text")
-    tools = [_tool(tool, i) for i, tool in enumerate(_listed(fields, "tools"))]
+    tools = [
+        RecordSegment(TOOL, _compact(require_object(tool, f"{name}[{i}]"), f"{name}[{i}]"))
+        for name in ("tools", "functions")
+        for i, tool in enumerate(_listed(fields, name))
+    ]
+    arrival, clock = arrival_of(fields)
     return Record(
         line,
         (*tools, *asked),
         client=client_of(fields),
         session=session_of(fields),
         turn=sum(segment.role == "assistant" for segment in asked),
-        arrival=arrival_of(fields),
+        arrival=arrival,
+        clock=clock,
         output=output,
         output_length=_output_length(fields, usage, output),
     )
@@ -56,10 +66,17 @@ def chat_record(line: int, fields: Fields) -> Record:
 def batch_record(line: int, fields: Fields) -> Record:
     """A line of a batch file: `custom_id` and `body`, for chat or plain completions.
 
-    Source: platform.openai.com/docs/guides/batch; vLLM's run_batch reads the same.
+    What a log adds outside the body (client, time, metadata, response, usage) is read as well; the
+    body has precedence. Source: platform.openai.com/docs/guides/batch; vLLM's run_batch reads the
+    same.
     """
     body = require_object(fields.get("body"), "body")
-    return chat_record(line, body) if "messages" in body else prompt_record(line, body)
+    merged = {name: value for name, value in fields.items() if name != "body"} | body
+    places = [place.get("metadata") for place in (fields, body)]
+    known = [require_object(place, "metadata") for place in places if place is not None]
+    if known:
+        merged["metadata"] = dict(ChainMap(*reversed(known)))
+    return chat_record(line, merged) if "messages" in body else prompt_record(line, merged)
 
 
 def _message(message: Any, index: int) -> RecordSegment:
@@ -68,36 +85,23 @@ def _message(message: Any, index: int) -> RecordSegment:
     role = text(fields.get("role"), f"{name}.role")
     if not role:
         raise ValueError(f"{name}.role is empty; system, user, assistant, tool ... is needed")
-    content = _content(fields.get("content"), f"{name}.content")
-    calls = [
-        _compact(call.get("function", call) if isinstance(call, dict) else call)
+    content = content_text(fields.get("content"), f"{name}.content")
+    made = [
+        call.get("function", call) if isinstance(call, dict) else call
         for call in _listed(fields, "tool_calls")
     ]
+    if fields.get("function_call") is not None:
+        made.append(fields["function_call"])
+    calls = [_compact(call, f"a call of {name}") for call in made]
     return RecordSegment(role, "\n".join([content, *calls] if content else calls))
 
 
-def _content(content: Any, name: str) -> str:
-    """Text, text parts joined, or none; anything else cannot be counted in tokens of text."""
-    if content is None:
-        return ""
-    if not isinstance(content, list):
-        return text(content, name)
-    parts = []
-    for i, part in enumerate(content):
-        where = f"{name}[{i}]"
-        fields = require_object(part, where)
-        if fields.get("type") not in ("text", "input_text", "output_text"):
-            raise ValueError(f"{where}.type is {shown(fields.get('type'))}; only text is read")
-        parts.append(text(fields.get("text"), f"{where}.text"))
-    return "".join(parts)
-
-
-def _tool(tool: Any, index: int) -> RecordSegment:
-    return RecordSegment(TOOL, _compact(require_object(tool, f"tools[{index}]")))
-
-
-def _compact(value: Any) -> str:
-    return text(json.dumps(value, ensure_ascii=False, separators=(",", ":")), "a tool")
+def _compact(value: Any, name: str) -> str:
+    try:
+        written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deep") from None
+    return text(written, name)
 
 
 def _listed(fields: Fields, name: str) -> Sequence[Any]:
@@ -109,7 +113,7 @@ def _listed(fields: Fields, name: str) -> Sequence[Any]:
 
 def _answer(fields: Fields) -> tuple[str | None, Fields]:
     """The logged answer, and the usage that was counted with it."""
-    usage = require_object(fields.get("usage") or {}, "usage")
+    usage = _usage(fields, {})
     response = fields.get("response")
     if response is None or isinstance(response, str):
         return (text(response, "response") or None) if response else None, usage
@@ -120,13 +124,20 @@ def _answer(fields: Fields) -> tuple[str | None, Fields]:
         raise ValueError("response has no choices; a text or a chat completion is needed")
     message = require_object(require_object(choices[0], "choices[0]").get("message"), "message")
     answer = str(_message({"role": "assistant", **message}, 0).content)
-    return answer or None, require_object(completion.get("usage") or usage, "usage")
+    return answer or None, _usage(completion, usage)
+
+
+def _usage(fields: Fields, otherwise: Fields) -> Fields:
+    usage = fields.get("usage")
+    return otherwise if usage is None else require_object(usage, "usage")
 
 
 def _output_length(fields: Fields, usage: Fields, output: str | None) -> int | None:
-    if usage.get("completion_tokens"):
-        return length(usage, "completion_tokens")
+    counted = usage.get("completion_tokens")
+    if counted is not None:
+        name = "usage.completion_tokens"
+        return length({name: counted}, name)
     if output is not None:
         return None
-    name = first_present(fields, LIMIT_NAMES)
-    return None if name is None else length(fields, name)
+    limit = first_present(fields, LIMIT_NAMES)
+    return None if limit is None else length(fields, limit)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -23,9 +22,19 @@ Fields = Mapping[str, Any]
 def parse_json(text: str) -> Any:
     """The value of a line; ValueError if it is no strict JSON (NaN is none)."""
     try:
-        return json.loads(text, parse_constant=refuse_constant)
+        return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_fields)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error})") from None
+
+
+def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object for a decoder; ValueError if a field stands twice: which one is meant?"""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{shown(twice)} stands twice in one object")
+    return fields
 
 
 def require_object(value: Any, what: str = "the line") -> dict[str, Any]:
@@ -69,27 +78,35 @@ def seconds(fields: Fields, name: str, unit: float = 1.0) -> float:
     value = present(fields, name)
     if isinstance(value, str):
         return iso_seconds(name, value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} is {shown(value)}; a time in seconds or an ISO date is needed")
-    time = value * unit
-    if not 0 <= time <= MAX_SECONDS:
+    # A whole number of any size can be compared, not multiplied.
+    if not 0 <= value <= MAX_SECONDS / unit:
+        hint = f" (milliseconds are read from {name.removesuffix('_s')}_ms)" if unit == 1.0 else ""
         raise ValueError(
-            f"{name} is {shown(value)}; seconds from 0 to {MAX_SECONDS:.0e} are needed "
-            f"(milliseconds are read from {name}_ms)"
+            f"{name} is {shown(value)}; {_unit_name(unit)} from 0 to {MAX_SECONDS / unit:.0e} "
+            f"are needed{hint}"
         )
-    return time
+    return value * unit
 
 
 def iso_seconds(name: str, value: str) -> float:
     """Seconds since 1970 of an ISO 8601 date; UTC if it names no zone. Beyond microseconds is cut.
 
-    Azure's traces write seven digits of a second.
+    Azure's traces write seven digits of a second. ValueError before 1970 or after the year 5138.
     """
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
         raise ValueError(f"{name} is {shown(value)}; an ISO 8601 date is needed") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    time = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= time <= MAX_SECONDS:
+        raise ValueError(f"{name} is {shown(value)}; a date from 1970 to the year 5138 is needed")
+    return time
+
+
+def _unit_name(unit: float) -> str:
+    return {1e-3: "milliseconds", 1e-9: "nanoseconds"}.get(unit, "seconds")
 
 
 def text(value: Any, name: str) -> str:
@@ -104,12 +121,8 @@ def text(value: Any, name: str) -> str:
 
 
 def label(value: Any, name: str) -> str:
-    """A name of a client or session: text that is not empty, or a whole number."""
-    if type(value) is int:
-        return str(value)
-    if not text(value, name):
-        raise ValueError(f"{name} is empty; a name is needed")
-    return str(value)
+    """A name of a client or session: text, or a whole number."""
+    return str(value) if type(value) is int else text(value, name)
 
 
 def token_ids(value: Any, name: str) -> Tokens:

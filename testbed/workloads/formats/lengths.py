@@ -28,6 +28,12 @@ TRACES = {
 columns."""
 
 
+def known_headers() -> str:
+    """The columns of each trace, for messages."""
+    shown = (", ".join(name for name in columns if name is not None) for columns in TRACES.values())
+    return "; ".join(shown)
+
+
 def columns_of(header: list[str]) -> Columns | None:
     """The columns of the trace that has this header; None if no known one has."""
     names = [name.strip() for name in header]
@@ -39,12 +45,14 @@ def columns_of(header: list[str]) -> Columns | None:
 
 def length_record(line: int, columns: Columns, row: dict[str, str]) -> Record:
     """One row. A BurstGPT row with no response tokens is one that failed, and an error."""
+    arrival, is_date = _time(row, columns.arrival)
     return Record(
         line,
         (),
         prompt_length=_length(row, columns.prompt),
         client="default" if columns.client is None else row[columns.client] or "default",
-        arrival=_time(row, columns.arrival),
+        arrival=arrival,
+        clock=f"{columns.arrival} as a {'date' if is_date else 'number'}",
         output_length=_length(row, columns.output),
     )
 
@@ -59,14 +67,15 @@ def _length(row: dict[str, str], name: str) -> int:
     return int(value)
 
 
-def _time(row: dict[str, str], name: str) -> float:
+def _time(row: dict[str, str], name: str) -> tuple[float, bool]:
+    """Seconds, and whether they are told as a date."""
     value = row[name]
     try:
         time = float(value)
     except ValueError:
-        return iso_seconds(name, value)
+        return iso_seconds(name, value), True
     if not 0 <= time <= MAX_SECONDS:
         raise ValueError(
             f"{name} is {value[:40]!r}; seconds from 0 on or an ISO 8601 date is needed"
         )
-    return time
+    return time, False

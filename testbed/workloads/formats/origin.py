@@ -20,19 +20,25 @@ def session_of(fields: Fields) -> str | None:
     return _label(fields, SESSION_NAMES)
 
 
-def arrival_of(fields: Fields) -> float | None:
-    """Seconds, from the line or its metadata; names ending in _ms and _ns are in those units."""
+def arrival_of(fields: Fields) -> tuple[float | None, str | None]:
+    """Seconds, and the record's `clock`, from the line or its metadata.
+
+    Names ending in _ms and _ns are in those units.
+    """
     for place in _places(fields):
         for suffix, unit in TIME_UNITS.items():
             if name := first_present(place, tuple(name + suffix for name in TIME_NAMES)):
-                return seconds(place, name, unit)
-    return None
+                is_date = isinstance(place[name], str)
+                return seconds(place, name, unit), f"{name} as a {'date' if is_date else 'number'}"
+    return None, None
 
 
 def _label(fields: Fields, names: tuple[str, ...]) -> str | None:
+    """The first that is named; many logs write an empty name for nobody."""
     for place in _places(fields):
-        if name := first_present(place, names):
-            return label(place[name], name)
+        for name in names:
+            if place.get(name) not in (None, ""):
+                return label(place[name], name)
     return None
 
 

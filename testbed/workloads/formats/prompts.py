@@ -13,6 +13,7 @@ from testbed.workloads.formats.fields import (
     text,
     token_ids,
 )
+from testbed.workloads.formats.messages import system_segments
 from testbed.workloads.formats.origin import arrival_of, client_of, session_of
 from testbed.workloads.formats.record import PROMPT, Content, Record, RecordSegment
 
@@ -36,7 +37,8 @@ def prompt_record(line: int, fields: Fields) -> Record:
     Reads vLLM's custom data set (`prompt`, `output_tokens`), bodies of its completions and of
     SGLang's `generate` (`text` or `input_ids`, `sampling_params.max_new_tokens`), LMBenchmark
     (`input`, `output_length`) and LLMServingSim (`input_tok_ids`, `output_tok_ids`,
-    `arrival_time_ns`).
+    `arrival_time_ns`). A text with `system` or `instructions` (OpenAI's responses) is a chat of two
+    messages.
     """
     name = first_present(fields, TOKEN_NAMES) or first_present(fields, PROMPT_NAMES)
     if name is None:
@@ -45,17 +47,24 @@ def prompt_record(line: int, fields: Fields) -> Record:
     if len(prompt) == 0:
         raise ValueError(f"{name} is empty; a prompt needs some text")
     _require_count(fields, "input_toks", prompt)
+    segments = [RecordSegment(PROMPT, prompt)]
+    if system := system_segments(fields):
+        if not isinstance(prompt, str):
+            raise ValueError(f"{name} is token ids beside a system prompt; one of them is needed")
+        segments = [*system, RecordSegment("user", prompt)]
     output_name = first_present(fields, OUTPUT_NAMES)
     output = None if output_name is None else _content(fields[output_name], output_name)
     limits = [fields]
     if fields.get("sampling_params") is not None:
         limits.append(require_object(fields["sampling_params"], "sampling_params"))
+    arrival, clock = arrival_of(fields)
     return Record(
         line,
-        (RecordSegment(PROMPT, prompt),),
+        tuple(segments),
         client=client_of(fields),
         session=session_of(fields),
-        arrival=arrival_of(fields),
+        arrival=arrival,
+        clock=clock,
         output=None if output is None or len(output) == 0 else output,
         output_length=_output_length(limits, output),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -11,7 +12,12 @@ from typing import Any, Literal, TypeAlias
 from testbed.workloads.data_folder import find_data_file
 from testbed.workloads.formats.chat import batch_record, chat_record
 from testbed.workloads.formats.fields import parse_json, require_object, shown
-from testbed.workloads.formats.lengths import Columns, columns_of, length_record
+from testbed.workloads.formats.lengths import (
+    Columns,
+    columns_of,
+    known_headers,
+    length_record,
+)
 from testbed.workloads.formats.mooncake import mooncake_record
 from testbed.workloads.formats.prompts import (
     PROMPT_NAMES,
@@ -21,16 +27,20 @@ from testbed.workloads.formats.prompts import (
     token_ids_record,
 )
 from testbed.workloads.formats.record import Record
-from testbed.workloads.formats.sharegpt import conversation_records
+from testbed.workloads.formats.sharegpt import CONVERSATION_NAMES, conversation_records
 from testbed.workloads.formats.source import Line, array_entries, lines, parse_line
+from testbed.workloads.parameters import MAX_LENGTH, require_int
 
 OnError: TypeAlias = Literal["raise", "skip"]
+
+_Try: TypeAlias = tuple[int, Callable[[], Iterable[Record]]]
+"""A line's number, and what makes its requests or raises ValueError."""
 
 MARKS: dict[str, tuple[str, ...]] = {
     "mooncake": ("hash_ids",),
     "openai_batch": ("body",),
     "openai_chat": ("messages",),
-    "sharegpt": ("conversations",),
+    "sharegpt": CONVERSATION_NAMES,
     "prompts": (*TOKEN_NAMES, *PROMPT_NAMES),
 }
 """Fields by which each format of JSON objects is known, looked for in this order."""
@@ -43,7 +53,8 @@ class RecordReader:
     """The requests of one file; every walk reads it anew, one batch of lines in memory.
 
     format: the one given, or found by the content. skipped_lines: bad lines (or entries of an
-    array) that the latest walk has left out so far.
+    array) that the latest walk has left out so far. All arrivals of a walk are told by one field,
+    in one unit.
     """
 
     def __init__(
@@ -53,63 +64,83 @@ class RecordReader:
             raise ValueError(f"format={format!r}: one of {', '.join(FORMATS)} is needed")
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error={on_error!r}: one of raise, skip is needed")
+        self.block_size = block_size
+        require_int(self, "block_size", 1, MAX_LENGTH)
         self.path = path
         self.skipped_lines = 0
         self.skips = on_error == "skip"
-        self._block_size = block_size
         self._found = format is None
-        self._is_array, self.format = _look_into(path, format)
+        self._is_array, self.format = _look_into(path, format, self.skips)
 
     def __iter__(self) -> Iterator[Record]:
         self.skipped_lines = 0
         if self.format == "lengths":
-            return self._length_rows()
-        if self.format == "text":
-            return self._text_lines()
-        return self._objects_of_array() if self._is_array else self._objects_of_lines()
+            tries = self._length_rows()
+        elif self.format == "text":
+            tries = self._text_lines()
+        else:
+            tries = self._objects_of_array() if self._is_array else self._objects_of_lines()
+        return self._good(tries)
 
-    def _objects_of_lines(self) -> Iterator[Record]:
+    def _good(self, tries: Iterator[_Try]) -> Iterator[Record]:
+        """The requests of what can be read; the rest is counted, or the first of it raises."""
+        first: Record | None = None
+        for number, convert in tries:
+            try:
+                records = convert()
+            except ValueError as error:
+                self._leave_out(number, str(error))
+                continue
+            for record in records:
+                if record.clock is not None:
+                    first = first or record
+                    if record.clock != first.clock:
+                        self._leave_out(
+                            number,
+                            f"the time is {record.clock}, but {first.clock} in line {first.line}; "
+                            "one field in one unit is needed",
+                        )
+                        break
+                yield record
+
+    def _leave_out(self, number: int, problem: str) -> None:
+        if not self.skips:
+            raise ValueError(f"{self.path}, line {number}: {problem}")
+        self.skipped_lines += 1
+
+    def _objects_of_lines(self) -> Iterator[_Try]:
         convert = self._converter()
         for line in lines(self.path):
-            yield from self._tried(line.number, lambda: convert(line.number, parse_line(line)))  # noqa: B023
+            yield line.number, lambda: convert(line.number, parse_line(line))  # noqa: B023
 
-    def _objects_of_array(self) -> Iterator[Record]:
+    def _objects_of_array(self) -> Iterator[_Try]:
         convert = self._converter()
         for number, value in array_entries(self.path):
-            yield from self._tried(number, lambda: convert(number, value))  # noqa: B023
+            yield number, lambda: convert(number, value)  # noqa: B023
 
-    def _text_lines(self) -> Iterator[Record]:
+    def _text_lines(self) -> Iterator[_Try]:
         for line in lines(self.path):
-            yield from self._tried(line.number, lambda: [self._text_record(line)])  # noqa: B023
+            yield line.number, lambda: [self._text_record(line)]  # noqa: B023
 
-    def _length_rows(self) -> Iterator[Record]:
+    def _length_rows(self) -> Iterator[_Try]:
         rows = lines(self.path)
-        header = _csv_row(next(rows))
+        header = _cells(next(rows))
         columns = columns_of(header)
         if columns is None:
-            raise ValueError(f"{self.path}, line 1: no known header of a CSV trace")
+            raise ValueError(f"{self.path}, line 1: {_NO_HEADER}")
         for line in rows:
-            yield from self._tried(line.number, lambda: [_length_row(line, header, columns)])  # noqa: B023
+            yield line.number, lambda: [_length_row(line, header, columns)]  # noqa: B023
 
-    def _tried(self, number: int, convert: Callable[[], list[Record]]) -> list[Record]:
-        try:
-            return convert()
-        except ValueError as error:
-            if not self.skips:
-                raise ValueError(f"{self.path}, line {number}: {error}") from None
-            self.skipped_lines += 1
-            return []
-
-    def _converter(self) -> Callable[[int, Any], list[Record]]:
+    def _converter(self) -> Callable[[int, Any], Iterable[Record]]:
         """What makes the requests of one JSON value."""
         single: dict[str, Callable[[int, Any], Record]] = {
-            "mooncake": partial(mooncake_record, block_size=self._block_size),
+            "mooncake": partial(mooncake_record, block_size=self.block_size),
             "openai_batch": batch_record,
             "openai_chat": chat_record,
             "prompts": prompt_record,
         }
 
-        def convert(number: int, value: Any) -> list[Record]:
+        def convert(number: int, value: Any) -> Iterable[Record]:
             if self.format == "token_ids":
                 return [token_ids_record(number, value)]
             fields = require_object(value)
@@ -163,34 +194,85 @@ def read_records(
     return RecordReader(find_data_file(path), format, on_error, block_size)
 
 
-def _look_into(path: Path, format: str | None) -> tuple[bool, str]:
+def _look_into(path: Path, format: str | None, skips: bool) -> tuple[bool, str]:
     """Whether the file is one JSON array, and its format."""
-    first = next(lines(path), None)
-    if first is None:
-        raise ValueError(f"{path} is empty; at least one request is needed")
-    start = first.data.lstrip()
+    start = _start_of(path)
     if format in ("text", "lengths"):
         return False, format
     is_array = start[:1] == b"[" and start[1:].lstrip()[:1] in (b"", b"{", b"[", b"]")
     if format is not None:
         return is_array, format
-    if is_array:
-        found = _format_of(next(array_entries(path), (1, None))[1])
-        if found is None:
-            raise ValueError(f"{path}: the array's first entry is of no known format; {_KNOWN}")
-        return True, found
-    try:
-        if start[:1] in (b"{", b"["):
-            found = _format_of(parse_line(first))
-            if found is None:
+    return is_array, _format_of_array(path, skips) if is_array else _format_of_lines(path, skips)
+
+
+def _start_of(path: Path) -> bytes:
+    first = next(lines(path), None)
+    if first is None:
+        raise ValueError(f"{path} is empty; at least one request is needed")
+    return first.data.lstrip()
+
+
+def _format_of_array(path: Path, skips: bool) -> str:
+    for _, value in array_entries(path):
+        if found := _format_of(value):
+            return found
+        if not skips:
+            break
+    which = "every entry" if skips else "the array's first entry"
+    raise ValueError(f"{path}: {which} is of no known format; {_KNOWN}")
+
+
+def _format_of_lines(path: Path, skips: bool) -> str:
+    """The format of the first line, or where bad ones are skipped, of the first that has one."""
+    problem: str | None = None
+    walk = lines(path)
+    for line in walk:
+        is_json = line.data.lstrip()[:1] in (b"{", b"[")
+        try:
+            text = line.text()
+            found = _format_of(parse_line(line)) if is_json else None
+            if is_json and found is None:
                 raise ValueError(f"the object is of no known format; {_KNOWN}")
-            return False, found
-        found = "text" if columns_of(_csv_row(first)) is None else "lengths"
-    except ValueError as error:
-        raise ValueError(f"{path}, line {first.number}: {error}") from None
-    return False, found
+        except ValueError as error:
+            hint = f"; {_OR_TEXT}" if is_json else ""
+            problem = problem or f"{path}, line {line.number}: {error}{hint}"
+            if not skips:
+                break
+        else:
+            return found or _format_of_text(path, line, next(walk, None), text)
+    raise ValueError(problem)
 
 
+def _format_of_text(path: Path, first: Line, second: Line | None, text: str) -> str:
+    """`lengths` or `text`; ValueError if the lines look like a table of something else."""
+    names = _cells(first)
+    if columns_of(names) is not None:
+        return "lengths"
+    is_names = len(names) > 1 and all(re.fullmatch(r"\w+", name) for name in names)
+    values = [] if second is None else _cells(second)
+    has_numbers = len(names) == len(values) > 1 and any(
+        _is_number(value) and not _is_number(name)
+        for name, value in zip(names, values, strict=True)
+    )
+    if is_names or has_numbers or ".csv" in path.suffixes:
+        raise ValueError(f"{path}, line {first.number}: {text[:60]!r} is {_NO_HEADER}; {_OR_TEXT}")
+    return "text"
+
+
+def _cells(line: Line) -> list[str]:
+    """The line as a row of CSV; empty if it is none."""
+    try:
+        return [cell.strip() for cell in _csv_row(line)]
+    except ValueError:
+        return []
+
+
+def _is_number(cell: str) -> bool:
+    return re.fullmatch(r"[-+]?\d+(\.\d*)?", cell, re.ASCII) is not None
+
+
+_NO_HEADER = f"no known header of a CSV trace; the columns of one are needed: {known_headers()}"
+_OR_TEXT = "if each line is a prompt as it stands, give the format text"
 _KNOWN = "one of " + ", ".join("/".join(marks) for marks in MARKS.values()) + " is looked for"
 
 

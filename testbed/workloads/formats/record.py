@@ -40,8 +40,9 @@ class Record:
     client: who asked (`default` if nobody is named). session: the conversation it belongs to.
     turn: how many answers its prompt holds already, where the file tells, else 0.
     arrival: seconds, in the file's own reckoning (from its start, or since 1970); None if not told.
-    output: what was generated. output_length: tokens generated, or else the limit that was set;
-    None where the file tells neither, or the output is there to be counted.
+    clock: the field that told it, and how: one for all requests of a file. output: what was
+    generated. output_length: tokens generated as the log counts them, or else, without an output,
+    the limit that was set; None where the file tells neither, or the output is to be counted.
     """
 
     line: int
@@ -51,5 +52,6 @@ class Record:
     session: str | None = None
     turn: int = 0
     arrival: float | None = None
+    clock: str | None = None
     output: Content | None = None
     output_length: int | None = None

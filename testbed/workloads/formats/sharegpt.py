@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from testbed.workloads.formats.fields import Fields, first_present, label, require_object, text
-from testbed.workloads.formats.origin import client_of
+from testbed.workloads.formats.origin import client_of, session_of
 from testbed.workloads.formats.record import Record, RecordSegment
 
 ROLES = {
@@ -22,35 +24,41 @@ ROLES = {
 """The chat role of each speaker."""
 
 
-def conversation_records(line: int, fields: Fields) -> list[Record]:
+CONVERSATION_NAMES = ("conversations", "conversation")
+
+
+def conversation_records(line: int, fields: Fields) -> Iterator[Record]:
     """The requests of one entry with `conversations`, a list of `from` and `value`.
 
-    `role` and `content` are read too (SGLang's custom data set). An entry in which nobody answers
-    anything is an error. vLLM and SGLang benchmark the first answer alone.
+    `conversation`, `role` and `content` are read too (SGLang's custom data set). An entry in which
+    nobody answers anything is an error, at once. vLLM and SGLang benchmark the first answer alone.
     """
-    turns = fields.get("conversations")
+    name = first_present(fields, CONVERSATION_NAMES) or CONVERSATION_NAMES[0]
+    turns = fields.get(name)
     if not isinstance(turns, list) or not turns:
-        raise ValueError("conversations is empty; a list of at least two turns is needed")
-    said = [_turn(turn, i) for i, turn in enumerate(turns)]
-    session = label(fields["id"], "id") if fields.get("id") is not None else f"line {line}"
+        raise ValueError(f"{name} is empty; a list of at least two turns is needed")
+    said = [_turn(turn, f"{name}[{i}]") for i, turn in enumerate(turns)]
     answers = [i for i, turn in enumerate(said) if turn.role == "assistant" and i > 0]
     if not answers:
-        raise ValueError("conversations has no answer; a turn of gpt after another is needed")
-    return [
+        raise ValueError(f"{name} has no answer; a turn of gpt after another is needed")
+    has_id = fields.get("id") not in (None, "")
+    named = label(fields["id"], "id") if has_id else session_of(fields)
+    client = client_of(fields)
+    # One at a time: the prompts of a long conversation together grow with its square.
+    return (
         Record(
             line,
             tuple(said[:i]),
-            client=client_of(fields),
-            session=session,
+            client=client,
+            session=named or f"line {line}",
             turn=turn,
             output=said[i].content or None,
         )
         for turn, i in enumerate(answers)
-    ]
+    )
 
 
-def _turn(turn: object, index: int) -> RecordSegment:
-    name = f"conversations[{index}]"
+def _turn(turn: object, name: str) -> RecordSegment:
     fields = require_object(turn, name)
     speaker = text(fields.get(first_present(fields, ("from", "role")) or "from"), f"{name}.from")
     if speaker not in ROLES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +13,13 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from testbed.workloads.formats.fields import parse_json, refuse_constant
+from testbed.workloads.formats.fields import parse_json, refuse_constant, unique_fields
 
 MAX_ENTRY_BYTES = 1 << 28
 """Of one line or one entry of an array: a prompt of ten million tokens has a fifth of it."""
 
 _CHUNK = 1 << 20
+_BLANKS = re.compile(r"[ \t\n\r]*")
 _GZIP = b"\x1f\x8b"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -78,7 +80,7 @@ def array_entries(path: Path) -> Iterator[tuple[int, Any]]:
     ValueError where the array is broken: nothing behind that point can be read.
     """
     with _opened(path) as stream:
-        decoder = json.JSONDecoder(parse_constant=refuse_constant)
+        decoder = json.JSONDecoder(parse_constant=refuse_constant, object_pairs_hook=unique_fields)
         source = _Characters(path, stream)
         source.expect("[")
         if source.next_is("]"):
@@ -125,10 +127,9 @@ class _Characters:
     def at_end(self) -> bool:
         """Whether nothing but blanks is left."""
         while True:
-            rest = self._text[self._place :]
-            stripped = rest.lstrip()
-            self._advance(len(rest) - len(stripped))
-            if stripped:
+            blanks = _BLANKS.match(self._text, self._place)
+            self._advance(0 if blanks is None else blanks.end() - self._place)
+            if self._place < len(self._text):
                 return False
             if not self._read(_CHUNK):
                 return True
@@ -144,9 +145,11 @@ class _Characters:
                 known = len(self._text) - self._place
                 if self._may_be_cut(error) and known < MAX_ENTRY_BYTES and self._read(known):
                     continue
+                is_cut = isinstance(error, json.JSONDecodeError)
+                hint = "is the file cut off? " if is_cut else ""
                 raise ValueError(
                     f"{self._path}, line {self._line}: not JSON ({error}); "
-                    "is the file cut off? nothing behind can be read"
+                    f"{hint}nothing behind can be read"
                 ) from None
             self._advance(end - self._place)
             return value

@@ -18,6 +18,12 @@ LEFT_OUT = {
 """What can be written, and what each format has no place for."""
 
 
+def require_target(to: str) -> None:
+    """Raise ValueError unless it is a format that can be written."""
+    if to not in LEFT_OUT:
+        raise ValueError(f"to={to!r}: one of {', '.join(LEFT_OUT)} is needed")
+
+
 def write_requests(
     requests: Iterable[Request], path: Path, to: str, *, block_size: int, model: str
 ) -> int:
@@ -26,12 +32,9 @@ def write_requests(
     What was at `path` stays until all is there. block_size, model: see the two formats. Raises
     ValueError if there are no requests.
     """
-    if to == "mooncake":
-        written = mooncake_lines(requests, block_size)
-    elif to == "openai_batch":
-        written = batch_lines(requests, model)
-    else:
-        raise ValueError(f"to={to!r}: one of {', '.join(LEFT_OUT)} is needed")
+    require_target(to)
+    is_mooncake = to == "mooncake"
+    written = mooncake_lines(requests, block_size) if is_mooncake else batch_lines(requests, model)
     first = next(written, None)
     if first is None:
         raise ValueError("there are no requests to write; at least one is needed")

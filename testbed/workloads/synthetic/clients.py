@@ -12,7 +12,12 @@ import numpy.typing as npt
 
 from testbed.core.request import Request
 from testbed.workloads.arrivals import MAX_CV, MIN_CV, Times, gamma_gaps
-from testbed.workloads.parameters import require_between, require_int, require_positive
+from testbed.workloads.parameters import (
+    require_between,
+    require_int,
+    require_positive,
+    require_rate,
+)
 from testbed.workloads.synthetic.phases import Phase, arrivals_of
 from testbed.workloads.tokens import (
     output_tokens,
@@ -46,7 +51,7 @@ class Client:
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
             raise ValueError(f"Client.name={self.name!r}: a name is needed")
-        require_positive(self, "rate")
+        require_rate(self, "rate")
         require_int(self, "prompt_tokens", 1)
         require_int(self, "output_tokens", 1)
         require_positive(self, "weight")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf, log2
@@ -132,6 +133,15 @@ class _Generator:
         self._new_tokens = {k: _Histogram(v) for k, v in statistics.new_tokens.items()}
         self._output_tokens = {k: _Histogram(v) for k, v in statistics.output_tokens.items()}
         self._known_clients = 0
+        self._client_deck: list[int] = []
+        # By client: requests it got without being drawn.
+        self._undrawn: Counter[int] = Counter()
+        # Once for each request it had.
+        self._all_clients = np.repeat(np.arange(len(statistics.clients)), statistics.clients)
+        self._same_client = {
+            relation: count / sum(statistics.output_tokens[relation].values())
+            for relation, count in statistics.same_client.items()
+        }
         self._tree = PrefixTree()
         self._num_pages: list[int] = []
         # Requests by the class of their pages, for those that continue one.
@@ -278,19 +288,25 @@ class _Generator:
     def _client(self, relation: str, other: int | None) -> int:
         """The number of the client; `other`: that of the request it shares with.
 
-        While some client is still to come, what shares nothing is the next one's first request.
+        While some client is still to come, what shares nothing is the next one's first request. The
+        rest is drawn without replacement, less what a client has already: each comes to its own
+        number of requests, unless sharing gives it more.
         """
-        statistics = self._statistics
-        chances = self._clients.random(2)
-        if other is None and self._known_clients < len(statistics.clients):
+        if other is None and self._known_clients < len(self._statistics.clients):
+            other = self._known_clients
             self._known_clients += 1
-            return self._known_clients - 1
+        elif other is not None and self._clients.random() >= self._same_client.get(relation, 0.0):
+            other = None
         if other is not None:
-            related = sum(statistics.output_tokens[relation].values())
-            if chances[0] * related < statistics.same_client.get(relation, 0):
-                return other
-        shares = np.cumsum(statistics.clients)
-        return int(np.searchsorted(shares, chances[1] * shares[-1], "right"))
+            self._undrawn[other] += 1
+            return other
+        while True:
+            if not self._client_deck:
+                self._client_deck = self._clients.permutation(self._all_clients).tolist()
+            drawn = self._client_deck.pop()
+            if not self._undrawn[drawn]:
+                return drawn
+            self._undrawn[drawn] -= 1
 
     def _arrivals(self, count: int) -> npt.NDArray[np.float64]:
         """Seconds: independent gaps, on a clock that runs as the arrivals of the original did."""
@@ -298,6 +314,9 @@ class _Generator:
         quantiles = np.array(statistics.gap_quantiles)
         places = np.linspace(0, 1, len(quantiles))
         gaps = np.interp(self._times.random(count - 1), places, quantiles)
+        # Of what is drawn between the quantiles; that of the original's gaps is 1.
+        mean = float(np.trapezoid(quantiles, places))
+        gaps /= mean or 1.0
         clock = np.concatenate(([0.0], np.cumsum(gaps)))
         arrived = np.concatenate(([0], np.cumsum(statistics.arrivals)))
         ends = np.linspace(0, statistics.span_s, len(arrived))

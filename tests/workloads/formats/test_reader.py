@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +217,102 @@ def test_records_are_streamed(log: Path) -> None:
     assert [next(walk).line for _ in range(3)] == [1, 2, 3]
     with pytest.raises(ValueError, match="line 4"):
         next(walk)
+
+
+MIXED_TIMES = {
+    "units": ({"timestamp": 1}, {"timestamp_ms": 2000}, "timestamp_ms as a number", "timestamp as"),
+    "fields": ({"created": 1}, {"arrival": 2}, "arrival as a number", "created as a number"),
+    "kinds": (
+        {"timestamp": 1},
+        {"timestamp": "2024-01-01T00:00:00Z"},
+        "timestamp as a date",
+        "timestamp as a number",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MIXED_TIMES.values(), ids=MIXED_TIMES.keys())
+def test_times_are_told_by_one_field_in_one_unit(log: Path, case: Any) -> None:
+    first, second, found, known = case
+    write(log, f"{GOOD}\n{json.dumps(chat(**first))}\n{json.dumps(chat(**second))}\n")
+    message = f"line 3: the time is {found}, but {known}.* in line 2; one field in one unit"
+    with pytest.raises(ValueError, match=message):
+        list(read_records(log))
+    skipping = read_records(log, on_error="skip")
+    assert ([r.line for r in skipping], skipping.skipped_lines) == ([1, 2], 1)
+
+
+def test_rows_of_lengths_are_in_one_kind_of_time(log: Path) -> None:
+    write(log, "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16,3,4\n5.0,3,4\n")
+    with pytest.raises(ValueError, match="line 3: the time is TIMESTAMP as a number, but"):
+        list(read_records(log))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("log", "prompt,response\nHello there,Hi\n"),
+        ("log", "my prompt,its length\nhello,5\n"),
+        ("log.csv", "What a question\nanother\n"),
+    ],
+)
+def test_a_table_of_unknown_columns_is_no_list_of_prompts(log: Path, name: str, text: str) -> None:
+    path = write(log.with_name(name), text)
+    for on_error in ("raise", "skip"):
+        with pytest.raises(ValueError, match=r"no known header of a CSV.*ContextTokens.*format"):
+            read_records(path, on_error=on_error)
+    assert len(list(read_records(path, "text"))) == 2
+    with pytest.raises(ValueError, match="line 1: no known header of a CSV"):
+        list(read_records(path, "lengths"))
+
+
+@pytest.mark.parametrize(
+    "first", ['"Hello', "a\rb", "x" * 200_000, "Well, yes, I think.", "Tell me, please, why\n1 2"]
+)
+def test_plain_prompts_that_are_no_csv(log: Path, first: str) -> None:
+    reader = read_records(write(log, f"{first}\n"))
+    assert reader.format == "text"
+    assert next(iter(reader)).segments[0].content == first.split("\n")[0]
+
+
+@pytest.mark.parametrize("first", ["[INST] hi", "{{ system }} hi", '{"question": 1}'])
+def test_what_looks_like_json_may_be_text_if_told(log: Path, first: str) -> None:
+    write(log, f"{first}\n")
+    with pytest.raises(ValueError, match=r"line 1: .*as it stands, give the format text"):
+        read_records(log)
+    assert [r.segments[0].content for r in read_records(log, "text")] == [first]
+
+
+@pytest.mark.parametrize("bad", [b"{broken", b'{"question": 1}', b"\xff\xfa", b"[INST]"])
+def test_a_bad_first_line_is_skipped_too(log: Path, bad: bytes) -> None:
+    log.write_bytes(bad + b"\n" + f"{GOOD}\n".encode())
+    skipping = read_records(log, on_error="skip")
+    assert skipping.format == "openai_chat"
+    assert ([r.line for r in skipping], skipping.skipped_lines) == ([2], 1)
+    write(log, f'[{{"question": 1}}, {GOOD}]')
+    skipping = read_records(log, on_error="skip")
+    assert (len(list(skipping)), skipping.skipped_lines) == (1, 1)
+
+
+def test_a_field_that_stands_twice(log: Path) -> None:
+    write(log, f'{GOOD}\n{{"prompt": "a", "prompt": "b"}}\n')
+    with pytest.raises(ValueError, match='line 2: not JSON \\("prompt" stands twice in one object'):
+        list(read_records(log))
+    write(log, '[{"prompt": "a", "x": {"y": 1, "y": 2}}]')
+    with pytest.raises(ValueError, match='line 1: not JSON \\("y" stands twice'):
+        list(read_records(log))
+
+
+@pytest.mark.parametrize("block_size", [0, -1, 10**12])
+def test_block_sizes_out_of_bounds(log: Path, block_size: int) -> None:
+    write(log, json.dumps(MOONCAKE))
+    with pytest.raises(ValueError, match=f"block_size={block_size}: a whole number from 1 to"):
+        read_records(log, block_size=block_size)
+
+
+def test_what_is_no_regular_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="it is a folder"):
+        read_records(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError, match="no regular file"):
+        read_records(tmp_path / "pipe")

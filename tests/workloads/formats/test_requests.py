@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from testbed.workloads import data_folder
 from testbed.workloads.formats import PROMPT, TOOL, Record, read_records
+from testbed.workloads.formats.chat import chat_record
 
 USER = {"role": "user", "content": "hi"}
 ANSWER = {"role": "assistant", "content": "hello"}
@@ -106,7 +108,20 @@ BAD_CHATS: dict[str, tuple[dict[str, Any], str]] = {
     "tools": ({"messages": [USER], "tools": {}}, "tools is an object; a list"),
     "tool": ({"messages": [USER], "tools": ["f"]}, r'tools\[0\] is "f"; a JSON object'),
     "metadata": ({"messages": [USER], "metadata": 3}, "metadata is 3; a JSON object"),
-    "user": ({"messages": [USER], "user": ""}, "user is empty; a name"),
+    "user": ({"messages": [USER], "user": 1.5}, "user is 1.5; text"),
+    "no output": (
+        {"messages": [USER], "response": "a", "usage": {"completion_tokens": 0}},
+        r"usage\.completion_tokens is 0; a whole number from 1",
+    ),
+    "no output, limited": (
+        {"messages": [USER], "max_tokens": 9, "usage": {"completion_tokens": 0}},
+        r"usage\.completion_tokens is 0",
+    ),
+    "usage": ({"messages": [USER], "usage": []}, "usage is a list; a JSON object"),
+    "400 digits": ({"messages": [USER], "timestamp": 10**400}, "timestamp is 1000.*; seconds"),
+    "beyond all": ({"messages": [USER], "timestamp_ms": 2e14}, "timestamp_ms is .*; milliseconds"),
+    "before 1970": ({"messages": [USER], "created_at": "1969-12-31"}, ".*; a date from 1970"),
+    "far future": ({"messages": [USER], "created_at": "9999-01-01"}, ".*; a date from 1970"),
     "limit": ({"messages": [USER], "max_tokens": 0}, "max_tokens is 0; a whole number from 1"),
     "date": ({"messages": [USER], "created_at": "noon"}, 'created_at is "noon"; an ISO 8601 date'),
     "milliseconds": (
@@ -148,6 +163,81 @@ def test_batches_hold_chats_and_completions(one: Any) -> None:
     assert [s.content.tolist() for s in record.segments] == [[4, 5]]
     with pytest.raises(ValueError, match="line 1: body is null; a JSON object is needed"):
         one({"custom_id": "a", "body": None})
+
+
+def test_a_batch_line_tells_more_outside_its_body(one: Any) -> None:
+    outer = {"user": "u", "timestamp": 7, "metadata": {"session_id": "s", "tenant": "t"}}
+    record = one(outer | {"body": {"messages": [USER], "metadata": {"session_id": "inner"}}})
+    assert (record.client, record.arrival, record.session) == ("u", 7.0, "inner")
+    answered = {"response": {"status_code": 200, "body": {"choices": [{"message": ANSWER}]}}}
+    assert one(outer | answered | {"body": {"messages": [USER]}}).output == "hello"
+    record = one(outer | {"body": {"prompt": "a", "user": "mine"}})
+    assert (record.client, record.arrival, record.session) == ("mine", 7.0, "s")
+
+
+def test_prompt_text_outside_the_messages(one: Any) -> None:
+    record = one({"messages": [USER], "system": [{"type": "text", "text": "be kind"}]})
+    assert said(record) == [("system", "be kind"), ("user", "hi")]
+    function = {"name": "f", "parameters": {}}
+    record = one({"messages": [USER], "functions": [function], "instructions": "be brief"})
+    assert said(record) == [
+        (TOOL, '{"name":"f","parameters":{}}'),
+        ("system", "be brief"),
+        ("user", "hi"),
+    ]
+    record = one({"input": "hi", "instructions": "be brief"})
+    assert said(record) == [("system", "be brief"), ("user", "hi")]
+    with pytest.raises(ValueError, match="input_ids is token ids beside a system prompt"):
+        one({"input_ids": [1], "system": "be kind"})
+
+
+def test_a_legacy_function_call_is_part_of_the_prompt(one: Any) -> None:
+    call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    record = one({"messages": [USER, call, {"role": "function", "content": "4"}]})
+    assert said(record)[1] == ("assistant", '{"name":"f","arguments":"{}"}')
+
+
+def test_tools_nested_too_deep(tmp_path: Path) -> None:
+    """What was parsed near the limit of recursion may be too deep to be written again."""
+    deep: Any = []
+    for _ in range(3000):
+        deep = [deep]
+    with pytest.raises(ValueError, match=r"tools\[0\] is nested too deep"):
+        chat_record(1, {"messages": [USER], "tools": [{"a": deep}]})
+    with pytest.raises(ValueError, match=r"a call of messages\[0\] is nested too deep"):
+        chat_record(1, {"messages": [{"role": "assistant", "tool_calls": [{"a": deep}]}]})
+    path = tmp_path / "deep.jsonl"
+    for depth in range(900, 1000):
+        nested = "[" * depth + "]" * depth
+        path.write_text(f'{{"messages":[{json.dumps(USER)}],"tools":[{{"a":{nested}}}]}}\n')
+        assert len(list(read_records(path, "openai_chat", on_error="skip"))) <= 1
+
+
+def test_an_empty_user_is_nobody(one: Any) -> None:
+    assert one({"messages": [USER], "user": ""}).client == "default"
+    record = one({"messages": [USER], "user": "", "tenant": "t", "session_id": ""})
+    assert (record.client, record.session) == ("t", None)
+    assert one({"messages": [USER], "user": "", "metadata": {"user_id": 5}}).client == "5"
+
+
+def test_sglangs_custom_conversations(one: Any) -> None:
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    record = one({"conversation": turns, "conversation_id": "x"})
+    assert (said(record), record.output, record.session) == ([("user", "a")], "b", "x")
+    with pytest.raises(ValueError, match=r"conversation\[0\]\.from is 'cat'"):
+        one({"conversation": [{"from": "cat", "value": ""}]})
+
+
+def test_a_long_conversation_is_read_one_answer_at_a_time(tmp_path: Path) -> None:
+    turns = [{"from": who, "value": "x"} for _ in range(3000) for who in ("human", "gpt")]
+    path = tmp_path / "long"
+    path.write_text(json.dumps({"conversations": turns}))
+    tracemalloc.start()
+    count = sum(1 for _ in read_records(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # All prompts at once hold 3000 * 3000 references of eight bytes.
+    assert count == 3000 and peak < 20e6
 
 
 def test_every_answer_of_a_conversation_is_a_request(one: Any, tmp_path: Path) -> None:

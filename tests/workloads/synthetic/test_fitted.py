@@ -203,7 +203,7 @@ def test_hit_rates_by_cache_size_are_close_to_those_of_a_published_trace(file: P
 BAD_STATISTICS: dict[str, tuple[Any, str]] = {
     "kind": ({"kind": "something"}, "kind is not 'radix-testbed fitted workload 1'"),
     "unknown": ({"more": 1}, r"fields \['more'\] are missing or unknown"),
-    "requests": ({"requests": 0}, r"Statistics\.requests=0: a whole number of at least 1"),
+    "requests": ({"requests": 0}, r"Statistics\.requests=0: a whole number from 1 to"),
     "relations": ({"relations": {"continue": {"1": 2}}}, "relations is not by"),
     "relation": (
         {"relations": {"fresh": {"1": 1}, "split": {"1": 2}}},
@@ -217,11 +217,29 @@ BAD_STATISTICS: dict[str, tuple[Any, str]] = {
     "class number": ({"reuse": {"continue,201,1": 1}}, 'reuse holds "201"; the number of a class'),
     "new_tokens": ({"new_tokens": {}}, "new_tokens is not by"),
     "outputs": ({"output_tokens": 5}, "output_tokens is not by"),
-    "clients": ({"clients": [1]}, "clients must be whole numbers that sum up to 2"),
+    "clients": ({"clients": [1]}, "clients must be whole numbers that sum up to about 2"),
     "arrivals": ({"arrivals": [1, 0.5]}, "arrivals must be whole numbers"),
     "span": ({"span_s": -1}, r"Statistics\.span_s=-1"),
     "gaps": ({"gap_quantiles": [1, 0]}, "gap_quantiles must be at least two numbers"),
     "class": ({"relations": {"fresh": {"1": 1}, "split": {"3": 1}}}, "relations counts 0 requests"),
+    "length class": (
+        {"output_tokens": {"fresh": {"1": 1}, "split": {"200": 1}}},
+        r'output_tokens\[split\] holds "200"; the number of a class, from 1 to',
+    ),
+    "gap class": ({"reuse": {"continue,9,1": 1}}, "so many requests ago nobody was there"),
+    "many": ({"requests": 10**400}, r"Statistics\.requests=1000"),
+    "huge gap": ({"gap_quantiles": [0, 1e308]}, "gap_quantiles must be .* from 0 to 4 that never"),
+    "longer gap": ({"gap_quantiles": [0, 10**400]}, "gap_quantiles must be"),
+    "nobody first": (
+        {
+            "requests": 1,
+            "reuse": {"continue,1,1": 1},
+            "relations": {"continue": {"1": 1}},
+            "new_tokens": {"continue,0": {"1": 1}},
+            "output_tokens": {"continue": {"1": 1}},
+        },
+        "no fresh request of class 1",
+    ),
     "same client": ({"same_client": {"continue": 5}}, "same_client"),
 }
 
@@ -251,3 +269,44 @@ def test_bad_parameters(file: Path) -> None:
             FittedWorkload(file, **parameters)
     with pytest.raises(FileNotFoundError):
         FittedWorkload("nowhere.json")
+
+
+def test_statistics_tell_no_clients_count_and_no_gap(file: Path) -> None:
+    generator = np.random.default_rng(0)
+    times = np.cumsum(generator.exponential(7.0, 40))
+    names = ["a"] * 23 + ["b"] * 12 + ["c"] * 5
+    requests = [
+        Request(i, np.array([i], dtype=np.int32), max_new_tokens=1, arrival=time, client=name)
+        for i, (time, name) in enumerate(zip(times.tolist(), names, strict=True))
+    ]
+    statistics = fit(requests, 1)
+    # Doublings from 9 in four: 9, 10.7, 12.7, 15.1, 18, 21.4, 25.5; 22 to 25 and 11 to 12.
+    assert statistics.clients == [23, 11, 5]
+    # One for eight gaps of 39, and the ends; two digits.
+    assert len(statistics.gap_quantiles) == 6
+    assert all(float(f"{q:.1e}") == q for q in statistics.gap_quantiles)
+    save_statistics(statistics, file)
+    assert len(FittedWorkload(file)) == 40
+
+
+def test_every_client_comes_to_its_own_number_of_requests(file: Path) -> None:
+    counts = [8, 4, 4, 2, 2, 1, 1, 1, 1]
+    names = np.repeat(np.arange(9), counts)
+    names = np.random.default_rng(3).permutation(names).tolist()
+    requests = [
+        Request(i, np.array([i], dtype=np.int32), max_new_tokens=1, client=f"c{name}")
+        for i, name in enumerate(names)
+    ]
+    for seed in range(5):
+        found = Counter(r.client for r in fitted(file, requests, 1, seed=seed))
+        assert sorted(found.values(), reverse=True) == counts
+
+
+def test_the_mean_gap_is_kept(file: Path) -> None:
+    times = np.cumsum(np.random.default_rng(1).gamma(0.2, 5.0, 200)).tolist()
+    requests = [
+        Request(i, np.array([i], dtype=np.int32), max_new_tokens=1, arrival=time)
+        for i, time in enumerate(times)
+    ]
+    spans = [list(fitted(file, requests, 1, seed=seed))[-1].arrival for seed in range(20)]
+    assert np.mean(spans) == pytest.approx(times[-1] - times[0], rel=0.15)
