@@ -17,7 +17,9 @@ NAME = "radix-testbed"
 FEATURES = {
     "engine": "real models: validate, calibrate, model",
     "notebooks": "running the notebooks",
-    "sweeps": "sweeps through joblib, Slurm and Ray",
+    "sweeps": "sweeps through joblib and Slurm",
+    "ray": "sweeps through Ray",
+    "tokenizer": "prompts cut into tokens by a model's own tokenizer.json",
     "browser": "the test of report pages in Chromium",
     "docs": "building the documentation site",
     "dev": "tests, types and style",

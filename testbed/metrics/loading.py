@@ -185,7 +185,11 @@ def load(path: str | Path) -> Results:
     Raises ResultsError where there is none. Runs are named by their path below `path`; a run that
     is loaded by itself has its folder's name.
     """
+    if not str(path):
+        raise ResultsError("an empty path: the folder of a run or of a sweep is needed")
     root = Path(path)
+    if root.exists() and not root.is_dir():
+        raise ResultsError(f"{root} is a file; the folder of a run or of a sweep is needed")
     if not root.is_dir():
         raise ResultsError(f"{root}: no such folder; the folder of a run or of a sweep is needed")
     if (root / COMPLETE).is_file():

@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from testbed.metrics.paired import Change, judge
-from testbed.metrics.pairing import Pairs
+from testbed.metrics.pairing import SAME_PROMPTS, Pairs
 from testbed.reports.table import MAX_WIDTH, METRICS, Metric, decimals_of
 
 JUDGED = tuple(metric for metric in METRICS if metric.best is not None)
@@ -25,7 +25,7 @@ class Judgement(NamedTuple):
 
 
 def judge_pairs(pairs: Pairs, metrics: Sequence[str] = (), margin: float = 0.0) -> list[Judgement]:
-    """Every judged metric that was measured, by row, in the order of METRICS.
+    """Every judged metric that was measured on either side, by row, in the order of METRICS.
 
     metrics: summary columns; by default all of JUDGED. margin: the fraction of the mean before that
     a difference must exceed. ValueError for a metric that is not judged.
@@ -38,11 +38,10 @@ def judge_pairs(pairs: Pairs, metrics: Sequence[str] = (), margin: float = 0.0) 
     for label, (before, after) in pairs.rows.items():
         for metric in JUDGED:
             column = metric.column
-            if (metrics and column not in metrics) or column not in before or column not in after:
+            if metrics and column not in metrics:
                 continue
             change = judge(
-                before[column],
-                after[column],
+                *(side.get(column, [math.nan] * len(side)) for side in (before, after)),
                 better="higher" if metric.best is max else "lower",
                 margin=margin,
             )
@@ -57,7 +56,7 @@ def changes_table(pairs: Pairs, judgements: Sequence[Judgement], margin: float =
     for label in pairs.rows:
         here = [j for j in judgements if j.label == label]
         shown = [j for j in here if j.change.verdict != "equal"]
-        count = max((j.change.pairs for j in here), default=0)
+        count = len(pairs.rows[label][0])
         head = f"{label or 'all runs'} ({count} {'pair' if count == 1 else 'pairs'})"
         lines = _aligned([(head, *HEADINGS[1:]), *map(_cells, shown)]) if shown else [head]
         equal = ", ".join(j.metric.name for j in here if j.change.verdict == "equal")
@@ -71,17 +70,18 @@ def _cells(judgement: Judgement) -> tuple[str, ...]:
     metric, change = judgement.metric, judgement.change
     before, after = metric.scale * change.before, metric.scale * change.after
     mean, half_width = (metric.scale * value for value in change.difference)
-    decimals = decimals_of(metric, [before, after, mean])
+    decimals = decimals_of(metric, [v for v in (before, after, mean) if math.isfinite(v)])
+    ends = ["-" if math.isnan(value) else f"{value:,.{decimals}f}" for value in (before, after)]
     if not change.pairs:
-        return (metric.name, "-", "-", "-", "", change.verdict)
+        return (metric.name, *ends, "-", "", change.verdict)
     # A difference is smaller than what it is between.
     finer = decimals + 1 if decimals else 0
     spread = "" if math.isnan(half_width) else f" ±{half_width:,.{finer}f}"
-    relative = f"{mean / abs(before):+.1%}" if before else ""
+    known = before != 0 and all(map(math.isfinite, (before, mean)))
+    relative = f"{mean / abs(before):+.1%}" if known else ""
     return (
         metric.name,
-        f"{before:,.{decimals}f}",
-        f"{after:,.{decimals}f}",
+        *ends,
         f"{mean:+,.{finer}f}{spread}",
         relative,
         change.verdict,
@@ -104,22 +104,56 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _notes(pairs: Pairs, judgements: Sequence[Judgement], margin: float) -> list[str]:
     notes = [f"changed: {name}: {a} -> {b}" for name, (a, b) in pairs.changed.items()]
-    if pairs.alone:
-        rest = f" and {len(pairs.alone) - 3} more" if len(pairs.alone) > 3 else ""
-        notes.append(f"without a partner: {', '.join(pairs.alone[:3])}{rest}")
-    counts = [j.change.pairs for j in judgements]
+    for runs, what in ((pairs.missing, "missing after"), (pairs.new, "new, without one before")):
+        if runs:
+            rest = f" and {len(runs) - 3} more" if len(runs) > 3 else ""
+            notes.append(f"{what}: {', '.join(runs[:3])}{rest}")
+    notes += _notes_on_seeds(pairs) + _notes_on_gaps(pairs, judgements)
+    judged = [j.change for j in judgements if j.change.verdict != "equal"]
+    counts = [change.pairs for change in judged if change.pairs]
     if max(counts, default=0) > 1:
         notes.append("difference: mean over the pairs ± its 95 % confidence interval (paired t)")
-    if min(counts, default=0) <= 1:
+    if min(counts, default=0) == 1:
         how = f"judged by the margin of {margin:.1%} alone" if margin else "left undecided"
         notes.append(f"a single pair has no interval: {how}; more seeds would tell noise apart")
-    verdicts = [j.change.verdict for j in judgements]
-    noisy = [verdict for verdict in verdicts if verdict not in ("equal", "not measured")]
-    if min(counts, default=0) > 1 and noisy:
+    noisy = sum(count > 1 for count in counts)
+    if noisy:
+        most = "at most " if margin else ""
         notes.append(
-            f"each verdict has 95 % confidence by itself: were all {len(noisy)} differences noise, "
-            f"{0.05 * len(noisy):.2g} of them would be taken for changes"
+            f"each verdict has 95 % confidence by itself: were all {noisy} differences noise, "
+            f"{most}{0.05 * noisy:.2g} of them would be taken for changes, half of these for worse"
         )
+    verdicts = [j.change.verdict for j in judgements]
     tally = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
     notes.append("verdicts: " + ", ".join(f"{count} {name}" for name, count in tally.items()))
+    return notes
+
+
+def _notes_on_seeds(pairs: Pairs) -> list[str]:
+    notes = []
+    for label, seeds in pairs.repeats.items():
+        shown = ", ".join(map(str, seeds[:6])) + (", ..." if len(seeds) > 6 else "")
+        several = len(seeds) > 1
+        notes.append(
+            f"{label or 'all runs'}: seed{'s' * several} {shown} change{'s' * (not several)} "
+            "nothing, and "
+            f"{'are' if several else 'is'} no sample of {'their' if several else 'its'} own"
+        )
+    for label in pairs.one_workload:
+        notes.append(f"{label or 'all runs'}: {SAME_PROMPTS}")
+    return notes
+
+
+def _notes_on_gaps(pairs: Pairs, judgements: Sequence[Judgement]) -> list[str]:
+    """The metrics that were not measured in every pair."""
+    notes = []
+    for label, metric, change in judgements:
+        number = len(pairs.rows[label][0])
+        if change.measured != (number, number):
+            row = f"{label}: " if len(pairs.rows) > 1 else ""
+            before, after = change.measured
+            notes.append(
+                f"{row}{metric.name}: measured in {before} before, {after} after; "
+                f"{change.pairs} {'pair' if change.pairs == 1 else 'pairs'} of {number}"
+            )
     return notes

@@ -10,7 +10,17 @@ import pandas as pd
 
 from testbed.metrics.intervals import Interval, mean_interval
 from testbed.metrics.loading import Results
-from testbed.metrics.pairing import is_of_workload, rank_of, text_of, workload_identity
+from testbed.metrics.pairing import (
+    SAME_PROMPTS,
+    asked_draws,
+    check_option,
+    draws,
+    first_of_each,
+    is_of_workload,
+    rank_of,
+    text_of,
+    workload_identity,
+)
 
 ORACLE_NOTE = "† oracle: it is told what no real system knows"
 
@@ -21,7 +31,9 @@ class Comparison:
 
     oracles: the labels of runs with a policy that was told what no real system knows. workloads:
     by label, a name for the workload; only rows with the same one are rivals. entries: by label,
-    what is left of it without the options of the workload.
+    what is left of it without the options of the workload. draws, asked: by label and seed, texts
+    that tell samples apart, as testbed.metrics.pairing makes them of runs, and of what these were
+    asked.
     """
 
     by: tuple[str, ...]
@@ -29,6 +41,8 @@ class Comparison:
     oracles: frozenset[str] = frozenset()
     workloads: Mapping[str, str] = field(default_factory=dict)
     entries: Mapping[str, str] = field(default_factory=dict)
+    draws: Mapping[str, Mapping[int, tuple[str, str]]] = field(default_factory=dict)
+    asked: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     def mark(self, label: str) -> str:
         """A dagger for an oracle's label, else nothing."""
@@ -56,14 +70,45 @@ class Comparison:
         return found
 
     def interval(self, label: str, metric: str) -> Interval:
-        """The metric's mean over the seeds of one label."""
-        return mean_interval(self.groups[label][metric].to_numpy())
+        """The metric's mean over the samples of one label."""
+        return mean_interval(self.groups[label].loc[self.samples(label), metric].to_numpy())
 
     def difference(self, label: str, baseline: str, metric: str) -> Interval:
         """Mean of label less baseline, over the seeds that both have, paired by seed."""
         paired = self.groups[label][metric] - self.groups[baseline][metric]
-        common = self.groups[label].index.intersection(self.groups[baseline].index)
-        return mean_interval(paired.loc[common].to_numpy())
+        return mean_interval(paired.loc[self.samples(label, baseline)].to_numpy())
+
+    def samples(self, *labels: str) -> list[int]:
+        """The seeds that all of the labels have, less those that change nothing."""
+        seeds = [
+            seed
+            for seed in self.groups[labels[0]].index
+            if all(seed in self.groups[label].index for label in labels)
+        ]
+        if not all(label in self.draws for label in labels):
+            return seeds
+        texts = ([self.draws[label][seed] for label in labels] for seed in seeds)
+        joined = (tuple("\n".join(each) for each in zip(*all_, strict=True)) for all_ in texts)
+        return first_of_each(seeds, joined)
+
+    def seed_notes(self) -> list[str]:
+        """What the seeds do not do, in the rows that were run with several."""
+        rows = [label for label, group in self.groups.items() if len(group) > 1]
+        repeated = [x for x in rows if len(self.samples(x)) < len(self.groups[x])]
+        fixed = [
+            x
+            for x in rows
+            if len(self.samples(x)) > 1
+            and len({self.asked.get(x, {}).get(seed, seed) for seed in self.samples(x)}) == 1
+        ]
+        return [
+            f"{text} ({len(found)} of {len(self.groups)} rows)"
+            for found, text in (
+                (repeated, "seeds that change nothing count once"),
+                (fixed, SAME_PROMPTS),
+            )
+            if found
+        ]
 
 
 def compare(results: Results, by: Sequence[str] = ()) -> Comparison:
@@ -77,11 +122,8 @@ def compare(results: Results, by: Sequence[str] = ()) -> Comparison:
     summary = results.summary
     config = results.config
     options = config.assign(**{name: summary[name] for name in results.overrides})
-    unknown = [name for name in by if name not in options]
-    if unknown:
-        raise ValueError(
-            f"by={unknown[0]!r}: one of the options is needed: {', '.join(map(str, options))}"
-        )
+    for name in by:
+        check_option(name, options, results.overrides)
     chosen = tuple(by) or tuple(
         name for name in results.overrides if options[name].astype(str).nunique() > 1
     )
@@ -119,7 +161,22 @@ def compare(results: Results, by: Sequence[str] = ()) -> Comparison:
         for of_workload in (True, False)
     }
     workloads = _workload_names(groups, results.configs, parts[True])
-    return Comparison(chosen, groups, frozenset(oracles), workloads, parts[False])
+    drawn, asked = draws(results), asked_draws(results)
+    return Comparison(
+        chosen,
+        groups,
+        frozenset(oracles),
+        workloads,
+        parts[False],
+        {
+            label: {s: drawn[run] for s, run in rows["run"].items()}
+            for label, rows in groups.items()
+        },
+        {
+            label: {s: asked[run] for s, run in rows["run"].items()}
+            for label, rows in groups.items()
+        },
+    )
 
 
 def _workload_names(

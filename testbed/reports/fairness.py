@@ -41,11 +41,15 @@ def fairness_table(results: Results) -> pd.DataFrame:
 
     quantity: service_per_s, total tokens per second and weight of one client, in windows that end
     at time_s; gap_total and gap_extended, the largest gap so far; their _bound, if there is one.
-    Times run to the last arrival of any run: what comes later is the emptying of queues.
+    Times run to the last arrival of any run: what comes later is the emptying of queues. Where all
+    arrive at once, that is all there is, and they run to the last token. ValueError if nothing was
+    served after time 0.
     """
     runs = runs_table(results, ("scheduler",))
     records = {run: read_record(results.folders[run]) for run in runs["run"]}
-    end_s = max(float(record.requests["arrival_s"].max()) for record in records.values())
+    end_s = max(_end_s(record) for record in records.values())
+    if not end_s > 0:
+        raise ValueError("fairness: no request of these runs was served, and the figure needs it")
     times_s = np.linspace(0, end_s, WINDOWS * SAMPLES_A_WINDOW + 1)
     rows: list[dict[str, Any]] = []
     for scheduler, group in runs.groupby("scheduler", sort=True):
@@ -71,6 +75,15 @@ def fairness_table(results: Results) -> pd.DataFrame:
                     }
                 )
     return pd.DataFrame(rows)
+
+
+def _end_s(record: RunRecord) -> float:
+    """The last arrival; if all arrive at once, the last token."""
+    arrivals = record.requests["arrival_s"]
+    last = float(arrivals.max(initial=0.0))
+    if last > arrivals.min(initial=math.inf):
+        return last
+    return float(record.requests["finish_s"].max(initial=0.0))
 
 
 def _curves(
@@ -101,7 +114,8 @@ def fairness_figure(table: pd.DataFrame) -> Figure:
     schedulers = list(dict.fromkeys(table["scheduler"]))
     clients = sorted(set(table["client"]) - {""})
     own = {name: PALETTE[place % len(PALETTE)] for place, name in enumerate(clients)}
-    with matplotlib.rc_context(dict(STYLE)):
+    # A client's name may hold a dollar sign, which is no formula.
+    with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
         figure = Figure(figsize=(TEXT_WIDTH, 3.9), layout="constrained")
         halves = figure.subfigures(2, 1, height_ratios=(1, 1.25), squeeze=False)
         above, below = halves[:, 0]
@@ -109,7 +123,7 @@ def fairness_figure(table: pd.DataFrame) -> Figure:
         for axes, scheduler in zip(panels, schedulers, strict=True):
             for client in clients:
                 line = _line(table, scheduler, "service_per_s", client)
-                _band(axes, line, own[client], label=client)
+                _band(axes, line, own[client], label=_in_legend(client))
             axes.set_title(scheduler)
             axes.set_xlabel("Time (s)")
             axes.grid(axis="y")
@@ -135,6 +149,11 @@ def fairness_figure(table: pd.DataFrame) -> Figure:
         handles, names = gaps[0].get_legend_handles_labels()
         below.legend(handles, names, loc="outside upper center", ncols=6, borderpad=0)
     return figure
+
+
+def _in_legend(client: str) -> str:
+    """Matplotlib leaves out of a legend what begins with an underscore."""
+    return f" {client}" if client.startswith("_") else client
 
 
 def _line(table: pd.DataFrame, scheduler: str, quantity: str, client: str = "") -> pd.DataFrame:

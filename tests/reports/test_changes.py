@@ -12,7 +12,7 @@ from testbed.reports.changes import changes_table, judge_pairs
 def pairs(**columns: tuple[list[float], list[float]]) -> Pairs:
     first = pd.DataFrame({name: values[0] for name, values in columns.items()})
     second = pd.DataFrame({name: values[1] for name, values in columns.items()})
-    return Pairs(("scheduler",), {"lpm": (first, second)}, {"eviction": ("lru", "lfu")}, ())
+    return Pairs(("scheduler",), {"lpm": (first, second)}, {"eviction": ("lru", "lfu")})
 
 
 def test_the_layout() -> None:
@@ -34,7 +34,7 @@ def test_the_layout() -> None:
         "changed: eviction: lru -> lfu\n"
         "difference: mean over the pairs ± its 95 % confidence interval (paired t)\n"
         "each verdict has 95 % confidence by itself: were all 3 differences noise, 0.15 of them "
-        "would be taken for changes\n"
+        "would be taken for changes, half of these for worse\n"
         "verdicts: 1 better, 1 within noise, 1 worse, 1 equal\n"
     )
 
@@ -53,3 +53,39 @@ def test_only_the_named_metrics_are_judged() -> None:
     assert [j.metric.column for j in judge_pairs(some, ["refused"])] == ["refused"]
     with pytest.raises(ValueError, match="metric='speed': one of hit_rate, requests_per_s"):
         judge_pairs(some, ["speed"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_is_missing_or_infinite_is_told() -> None:
+    nan, inf = float("nan"), float("inf")
+    some = pairs(
+        hit_rate=([0.5, 0.5, 0.5, 0.5], [0.6, nan, nan, nan]),
+        ttft_p50_s=([1.0, 1.0, 1.0, 1.0], [inf, 1.0, 1.0, 1.0]),
+        ttft_p99_s=([2.0, 2.0, 2.0, 2.0], [nan, nan, nan, nan]),
+        refused=([nan, nan, nan, nan], [1, 1, 1, 1]),
+    )
+    del some.rows["lpm"][1]["ttft_p99_s"]
+    judgements = judge_pairs(some, margin=0.5)
+    lines = changes_table(some, judgements, margin=0.5).splitlines()
+    assert [line.split() for line in lines[2:6]] == [
+        ["hit", "rate", "0.500", "0.600", "+0.1000", "+20.0%", "lost"],
+        ["TTFT", "s", "p50", "1", "inf", "+inf", "worse"],
+        ["TTFT", "s", "p99", "2", "-", "-", "lost"],
+        ["refused", "-", "1", "-", "gained"],
+    ]
+    assert "hit rate: measured in 4 before, 1 after; 1 pair of 4" in lines
+    assert "TTFT s p99: measured in 4 before, 0 after; 0 pairs of 4" in lines
+    assert "refused: measured in 0 before, 4 after; 0 pairs of 4" in lines
+    assert [j.change.failed for j in judgements] == [True, True, True, False]
+
+
+def test_runs_without_a_partner_and_seeds_without_effect_are_told() -> None:
+    frame = pd.DataFrame({"hit_rate": [0.5]})
+    lone = Pairs(("k",), {"a": (frame, frame)}, {}, ("a seed 1",), ("a seed 2",), {"a": (3, 4)})
+    notes = changes_table(lone, judge_pairs(lone)).splitlines()
+    assert "missing after: a seed 1" in notes and "new, without one before: a seed 2" in notes
+    assert "a: seeds 3, 4 change nothing, and are no sample of their own" in notes
+    # Nothing differs, so that nothing waits for an interval.
+    assert "single pair" not in " ".join(notes)
+    fixed = Pairs(("k",), {"a": (frame, frame)}, {}, one_workload=("a",))
+    assert "a: the same prompts under every seed" in changes_table(fixed, judge_pairs(fixed))

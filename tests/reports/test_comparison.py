@@ -66,8 +66,10 @@ def test_an_unknown_option_and_an_ambiguous_label_are_errors(make_sweep: Any) ->
     results = make_sweep(
         ({"scheduler": "lpm", "k": 1}, 0, {}), ({"scheduler": "lpm", "k": 2}, 0, {})
     )
-    with pytest.raises(ValueError, match="by='colour': one of the options is needed: run, seed"):
-        compare(results, by=["colour"])
+    with pytest.raises(
+        ValueError, match="by='schedule': one of the options is needed: scheduler, k"
+    ):
+        compare(results, by=["schedule"])
     with pytest.raises(ValueError, match="runs 0, 1 are all 'lpm' with seed 0"):
         compare(results, by=["scheduler"])
 
@@ -126,3 +128,21 @@ def test_workloads_that_the_labels_do_not_name_are_numbered(make_sweep: Any) -> 
         ({"experiment": "a", "workload": "x"}, 0, {}), ({"experiment": "b", "workload": "y"}, 0, {})
     )
     assert list(compare(results, by=["experiment"]).workloads.values()) == ["#1", "#2"]
+
+
+def test_seeds_that_change_nothing_are_one_sample(make_sweep: Any) -> None:
+    def run(policy: str, seed: int, rate: float, drawn: int) -> tuple[dict[str, Any], int, Any]:
+        options = {"scheduler": policy, "workload": {"rate": 1.0, "seed": drawn}}
+        return options, seed, {"hit_rate": rate}
+
+    comparison = compare(
+        make_sweep(
+            *(run("a", seed, 0.1, 5) for seed in range(3)),
+            *(run("b", seed, 0.1 * seed, seed) for seed in range(3)),
+        ),
+        by=["scheduler"],
+    )
+    assert comparison.samples("a") == [0] and comparison.samples("b") == [0, 1, 2]
+    assert comparison.samples("a", "b") == [0, 1, 2]
+    assert math.isnan(comparison.interval("a", "hit_rate").half_width)
+    assert comparison.seed_notes() == ["seeds that change nothing count once (1 of 2 rows)"]

@@ -60,6 +60,53 @@ def test_service_is_a_rate_over_windows_and_bounds_stand_beside_gaps(sweep: Any)
     assert ("gap_extended_bound", "") not in lines
 
 
+@pytest.mark.filterwarnings("error")
+def test_where_all_arrive_at_once_times_run_to_the_last_token(
+    make_sweep: Any, tmp_path: Path
+) -> None:
+    # A name is text, whatever it looks like to Matplotlib.
+    names = ("$\\frac{$", "_late")
+    requests = [
+        {
+            "request": i,
+            "client": names[i],
+            "admitted_s": 12.0 * i,
+            "admitted_step": i + 1,
+            "first_token_s": 12.0 * (i + 1),
+            "finish_s": 12.0 * (i + 1),
+            "prompt_tokens": 10,
+            "output_tokens": 1,
+            "decode_spans": f"{i + 1}-{i + 1}",
+        }
+        for i in range(2)
+    ]
+    steps = [
+        {"step": i + 1, "start_s": 12.0 * i, "end_s": 12.0 * (i + 1), "prefill_rows": 1}
+        for i in range(2)
+    ]
+    # The config names the schedulers, and nothing of their options.
+    sweep = make_sweep(
+        *(
+            ({"scheduler": name}, 0, {"hit_rate": 0.0}, build_record(requests, steps))
+            for name in ("vtc", "dlpm", "locality_fair")
+        )
+    )
+    table = fairness_table(sweep)
+    late = table[(table["client"] == "_late") & (table["scheduler"] == "dlpm")]
+    # Windows of 2 s: 10 tokens at 12 s, and the output's 2 at 24.
+    rates = late.set_index("time_s")["mean"]
+    assert rates[rates > 0].to_dict() == {12.0: 5.0, 24.0: 1.0}
+    assert not table["mean"].isna().any() and not table["quantity"].str.contains("bound").any()
+    service = fairness_figure(table).axes[0]
+    assert [line.get_label().strip() for line in service.lines] == list(names)
+    plot_fairness(sweep, tmp_path / "fairness")
+
+
+def test_runs_that_served_nothing_have_no_figure(make_sweep: Any) -> None:
+    with pytest.raises(ValueError, match="no request of these runs was served"):
+        fairness_table(make_sweep(({"scheduler": "vtc"}, 0, {}, build_record([], []))))
+
+
 def test_a_panel_a_scheduler_and_a_line_a_client(sweep: Any, tmp_path: Path) -> None:
     service, total, extended = fairness_figure(fairness_table(sweep)).axes
     assert service.get_title() == "vtc"

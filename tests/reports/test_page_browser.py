@@ -18,6 +18,7 @@ from testbed.metrics.loading import load
 from testbed.metrics.results import write_run
 from testbed.metrics.summary import SUMMARY_COLUMNS
 from testbed.reports.page.document import report_page
+from tests.metrics.conftest import build_record
 from tests.reports.page_runs import write_sweep
 
 CHROMIUM = next(
@@ -198,6 +199,49 @@ def test_without_javascript_the_rest_is_there(browser: Any, report: Path) -> Non
     assert "This view needs JavaScript." in opened.page.inner_text("#timeline")
     assert "fcfs" in opened.page.inner_text("#results")
     opened.context.close()
+
+
+def test_a_clients_name_is_text_and_never_runs(browser: Any, tmp_path: Path) -> None:
+    names = ("<script>document.title='ran'</script>", "--!><img src=x onerror=alert(1)>", "$a_")
+    requests = [
+        {
+            "request": i,
+            "client": name,
+            "arrival_s": 0.5 * i,
+            "admitted_s": 2.0 * i,
+            "admitted_step": i + 1,
+            "first_token_s": 2.0 * i + 1,
+            "finish_s": 2.0 * i + 1,
+            "prompt_tokens": 10,
+            "output_tokens": 1,
+            "decode_spans": f"{i + 1}-{i + 1}",
+        }
+        for i, name in enumerate(names)
+    ]
+    steps = [{"step": i + 1, "start_s": 2.0 * i, "end_s": 2.0 * i + 1} for i in range(len(names))]
+    for scheduler in ("vtc.Vtc", "fair.Dlpm"):
+        write_run(
+            tmp_path / "sweep" / scheduler,
+            config={
+                "scheduler": {"_target_": f"testbed.policies.scheduling.{scheduler}"},
+                "workload": {"name": names[0]},
+                "seed": 0,
+            },
+            record=build_record(requests, steps),
+            summary={**dict.fromkeys(SUMMARY_COLUMNS, 1.0), "max_service_gap": len(scheduler)},
+            seed=0,
+            wall_seconds=0.0,
+            overrides={"scheduler": scheduler},
+        )
+    file = tmp_path / "report.html"
+    file.write_text(report_page(load(tmp_path / "sweep"), tmp_path / "sweep"))
+    opened = Opened(browser, file)
+    opened.readout("timeline", "Point at one to read it.")
+    assert opened.page.locator("svg[aria-label^='Service of each client']").count() == 1
+    assert "compared" in opened.page.title()
+    assert opened.page.locator("body img").count() == 0
+    opened.context.close()
+    assert opened.complaints == [] and opened.requests == [file.as_uri()]
 
 
 def test_a_hundred_thousand_steps(browser: Any, tmp_path: Path) -> None:

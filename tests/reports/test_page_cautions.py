@@ -39,7 +39,8 @@ class Sweep:
             self.folder / f"{scheduler}-{seed}-{terms.pop('name', '')}",
             config={"scheduler": scheduler, "seed": seed},
             record=terms.pop("record", STEADY),
-            summary={**GOOD, **terms.pop("summary", {})},
+            # Runs whose every number is the same would be one sample.
+            summary={**GOOD, "makespan_s": float(seed), **terms.pop("summary", {})},
             seed=seed,
             wall_seconds=0.0,
             overrides={"scheduler": scheduler},

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed.core.request import Request
 from testbed.metrics.loading import Results, load
 from testbed.reports.page.document import report_page
+from testbed.reports.page.prefixes import NoPrompts
 from testbed.workloads import RagWorkload
 from tests.reports.page_runs import write_sweep
 
@@ -28,6 +33,12 @@ SECTIONS = [
     "Metrics",
 ]
 VOID = {"meta", "link", "br", "path", "use", "rect"}
+
+
+def data(text: str, name: str) -> list[dict[str, Any]]:
+    """What is packed into the page under `name`, in order."""
+    packed = re.findall(rf'id="{name}-\d+">([^<]*)</script>', text)
+    return [json.loads(gzip.decompress(base64.b64decode(part))) for part in packed]
 
 
 class Page(HTMLParser):
@@ -124,6 +135,32 @@ def test_runs_of_one_workload_share_a_tree(sweep: Path) -> None:
     text = report_page(load(sweep), sweep, prompts=prompts)
     assert rebuilt == ["fcfs-0"]
     assert text.count('id="tree-') == 1 and text.count('id="prefixes-1"') == 1
+
+
+def test_another_seed_of_the_workload_gets_a_tree_of_its_own(tmp_path: Path) -> None:
+    for seed in (0, 7):
+        write_sweep(tmp_path / str(seed), ("fcfs",), (seed,), overrides={"workload.seed": seed})
+    # The run's own seed is the same: only the workload's differs.
+    manifest = tmp_path / "7" / "fcfs-7" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "seed": 0}))
+    results = load(tmp_path)
+    text = report_page(results, tmp_path, prompts=lambda run: asked(run))
+    trees, found = data(text, "tree"), data(text, "prefixes")
+    assert len(trees) == 2 and trees[0] != trees[1]
+    assert [view["tree"] for view in found] == ["tree-0", "tree-1"]
+
+
+def test_a_run_whose_prompts_are_not_known_is_named(sweep: Path) -> None:
+    def some(run: str) -> Iterable[Request]:
+        if run == "lpm-0":
+            raise NoPrompts("trace.jsonl has changed since the run")
+        return asked(run)
+
+    text = report_page(load(sweep), sweep, shown=["fcfs-0", "lpm-1"], prompts=some)
+    assert len(data(text, "tree")) == 2 and "could not be rebuilt" not in text
+    text = report_page(load(sweep), sweep, shown=["lpm-0"], prompts=some)
+    note = "lpm, seed 0 was asked could not be rebuilt: trace.jsonl has changed since the run."
+    assert note in text and data(text, "prefixes") == []
 
 
 def test_settings_beyond_the_limit_are_named(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:

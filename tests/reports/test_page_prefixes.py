@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.core.request import Request
-from testbed.reports.page.prefixes import PromptTree, found_prefixes, prompt_tree
+from testbed.reports.page.prefixes import NoPrompts, PromptTree, found_prefixes, prompt_tree
 
 PAGE = 2
 PROMPTS = st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=9), min_size=1, max_size=12)
@@ -81,8 +82,9 @@ def test_what_fewest_share_is_folded_first() -> None:
 
 def test_prompts_that_are_not_those_served_make_no_tree() -> None:
     request = Request(0, np.arange(4, dtype=np.int32), max_new_tokens=1)
-    assert prompt_tree([request], {0: 5}, PAGE) is None
-    assert prompt_tree([request], {0: 4, 1: 4}, PAGE) is None
+    for served in ({0: 5}, {0: 4, 1: 4}):
+        with pytest.raises(NoPrompts, match="does not give the prompts that were served"):
+            prompt_tree([request], served, PAGE)
 
 
 def test_requests_come_in_order_of_admission() -> None:

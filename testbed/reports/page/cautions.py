@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-import pandas as pd
-
 from testbed.metrics.loading import Results, commit_of
 from testbed.metrics.paired import judge
 from testbed.metrics.results import FAILED
@@ -42,6 +40,7 @@ def cautions(results: Results, comparison: Comparison, folder: Path) -> list[str
         lambda: _saturated(results),
         lambda: _few_requests(comparison),
         lambda: _few_seeds(comparison),
+        lambda: _idle_seeds(comparison),
         lambda: _unequal(comparison),
         lambda: _noise(comparison),
         lambda: _oracles(comparison),
@@ -108,17 +107,22 @@ def _few_requests(comparison: Comparison) -> Iterable[str]:
 
 
 def _few_seeds(comparison: Comparison) -> Iterable[str]:
-    fewest = min(len(group) for group in comparison.groups.values())
+    fewest = min(len(comparison.samples(label)) for label in comparison.groups)
     if fewest == 1:
         yield (
-            "At least one setting was run with one seed only: it has no interval, and nothing here "
+            "At least one setting rests on one seed only: it has no interval, and nothing here "
             "tells its differences from noise."
         )
     elif fewest == 2:
         yield (
-            "At least one setting was run with two seeds only: their interval is 12.7 standard "
+            "At least one setting rests on two seeds only: their interval is 12.7 standard "
             "errors wide to either side. A third seed makes it 4.3."
         )
+
+
+def _idle_seeds(comparison: Comparison) -> Iterable[str]:
+    """Seeds that do not do what one takes them to do."""
+    return (f"{note[0].upper()}{note[1:]}." for note in comparison.seed_notes())
 
 
 def _unequal(comparison: Comparison) -> Iterable[str]:
@@ -150,16 +154,15 @@ def _near_the_best(comparison: Comparison, labels: list[str], metric: Metric) ->
         return
     target = metric.best(list(known.values()))
     best = next(label for label, mean in known.items() if mean == target)
-    near = [x for x in known if x != best and _within_noise(groups[best], groups[x], metric)]
+    near = [x for x in known if x != best and _within_noise(comparison, best, x, metric)]
     if near:
         yield f"in {metric.name} {_some(near)} (best: {best})"
 
 
-def _within_noise(best: pd.DataFrame, other: pd.DataFrame, metric: Metric) -> bool:
-    seeds = best.index.intersection(other.index)
+def _within_noise(comparison: Comparison, best: str, other: str, metric: Metric) -> bool:
+    seeds = comparison.samples(best, other)
     change = judge(
-        best.loc[seeds, metric.column],
-        other.loc[seeds, metric.column],
+        *(comparison.groups[label].loc[seeds, metric.column] for label in (best, other)),
         better="higher" if metric.best is max else "lower",
     )
     return change.verdict == "within noise"

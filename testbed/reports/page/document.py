@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -12,18 +13,18 @@ import pandas as pd
 
 from testbed.core.request import Request
 from testbed.metrics.loading import Results
-from testbed.metrics.pairing import workload_identity
+from testbed.metrics.pairing import WORKLOAD_OPTIONS
 from testbed.reports.comparison import Comparison, compare
 from testbed.reports.page.cautions import cautions
 from testbed.reports.page.figures import figures
 from testbed.reports.page.markup import Markup, bullets, element, joined, packed
-from testbed.reports.page.prefixes import PromptTree, found_prefixes, prompt_tree
+from testbed.reports.page.prefixes import NoPrompts, PromptTree, found_prefixes, prompt_tree
 from testbed.reports.page.tables import configuration_table, glossary, results_table, runs_table
 from testbed.reports.page.timeline import timeline
 from testbed.reports.page.words import facts, question, title
 
-Prompts = Callable[[str], Iterable[Request] | None]
-"""By run, what it was asked; None where that cannot be known."""
+Prompts = Callable[[str], Iterable[Request]]
+"""By run, what it was asked; raises NoPrompts where that cannot be known."""
 MAX_SHOWN = 6
 """The runs whose steps the page holds, unless they are named: each takes up to a megabyte."""
 SCRIPTS = ("canvas.js", "timeline.js", "prefixes.js")
@@ -39,10 +40,10 @@ PREFIX_TEXT = (
     "look into it; Escape shows all again; arrow keys move from box to box."
 )
 NO_STEPS = "These runs did not write down their steps (record.steps=false)."
-NO_PROMPTS = (
-    "What these runs were asked could not be rebuilt: their workload is no part of the testbed, or "
-    "its data is not there."
-)
+
+
+def _unknown(run: str) -> Iterable[Request]:
+    raise NoPrompts("nothing was given to rebuild it from")
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ def report_page(
     *,
     by: Sequence[str] = (),
     shown: Sequence[str] = (),
-    prompts: Prompts = lambda run: None,
+    prompts: Prompts = _unknown,
     progress: Callable[[str], None] = lambda run: None,
 ) -> str:
     """The HTML of the report; equal results give an equal page.
 
     folder: where the results lie. by: as in `compare`. shown: the runs whose steps and prompts the
     page holds; by default the first seed of each setting, MAX_SHOWN at most. prompts: rebuilds what
-    a run was asked. progress: hears the name of each shown run before work on it begins.
+    a run was asked. progress: hears the name of each shown run before each view of it is made.
     ValueError for an unknown run.
     """
     unknown = [run for run in shown if run not in results.folders]
@@ -76,7 +77,8 @@ def report_page(
     comparison = compare(results, by)
     firsts = {str(rows["run"].iloc[0]): label for label, rows in comparison.groups.items()}
     runs = list(shown) or list(firsts)[:MAX_SHOWN]
-    timelines, trees, prefixes = _views(results, runs, firsts, prompts, progress)
+    timelines = _timelines(results, runs, firsts, progress)
+    trees, prefixes, untold = _prefixes(results, runs, firsts, prompts, progress)
     left_out = [] if shown else list(firsts.values())[MAX_SHOWN:]
     warnings = cautions(results, comparison, folder)
     sections = {
@@ -84,8 +86,10 @@ def report_page(
         "Warnings": bullets(warnings) if warnings else element("p", "Nothing stands out."),
         "Results": results_table(comparison),
         "Figures": joined(figures(results, comparison), "\n"),
-        "Timeline": _view("timeline", timelines, left_out, TIMELINE_TEXT, NO_STEPS),
-        "Prefixes": _view("prefixes", prefixes, left_out, PREFIX_TEXT, NO_PROMPTS),
+        "Timeline": _view(
+            "timeline", timelines, left_out, TIMELINE_TEXT, [] if timelines else [NO_STEPS]
+        ),
+        "Prefixes": _view("prefixes", prefixes, left_out, PREFIX_TEXT, untold),
         "Configuration": configuration_table(results),
         "Runs": runs_table(results, comparison),
         "Metrics": glossary(comparison),
@@ -93,50 +97,80 @@ def report_page(
     return _page(title(comparison), sections, trees)
 
 
-def _views(
+def _timelines(
+    results: Results, runs: Sequence[str], labels: dict[str, str], progress: Callable[[str], None]
+) -> list[View]:
+    views: list[View] = []
+    for run in runs:
+        progress(run)
+        one = Results({run: results.folders[run]})
+        if len(one.steps):
+            data = timeline(one.requests, one.steps, results.manifests[run]["counters"])
+            name = f"timeline-{len(views)}"
+            views.append(View(_label(results, run, labels), packed(data, name)))
+    return views
+
+
+def _prefixes(
     results: Results,
     runs: Sequence[str],
     labels: dict[str, str],
     prompts: Prompts,
     progress: Callable[[str], None],
-) -> tuple[list[View], list[Markup], list[View]]:
-    """Timelines, the trees that several runs may share, and what each run found in its own."""
-    timelines: list[View] = []
+) -> tuple[list[Markup], list[View], list[str]]:
+    """The trees that several runs may share, what each found in its own, and why some have none."""
     trees: list[Markup] = []
-    prefixes: list[View] = []
-    known: dict[tuple[str, int, int], tuple[str, PromptTree] | None] = {}
+    views: list[View] = []
+    missing: dict[str, list[str]] = {}
+    known: dict[str, tuple[str, PromptTree]] = {}
     for run in runs:
         progress(run)
         one = Results({run: results.folders[run]})
-        manifest = results.manifests[run]
-        counters = manifest["counters"]
-        label = f"{labels.get(run, run)}, seed {manifest['seed']}"
-        if len(one.steps):
-            data = timeline(one.requests, one.steps, counters)
-            timelines.append(View(label, packed(data, f"timeline-{len(timelines)}")))
-        config = results.configs[run]
-        key = (workload_identity(config), manifest["seed"], counters.get("page_size", 0))
-        if key not in known:
-            tree = _tree(one.requests, prompts(run), key[-1])
-            known[key] = None if tree is None else (f"tree-{len(trees)}", tree)
-            if tree is not None:
+        label = _label(results, run, labels)
+        key = _tree_key(results, run, measured=len(one.added) > 0)
+        try:
+            if key not in known:
+                tree = _tree(one.requests, prompts(run), results.manifests[run]["counters"])
+                known[key] = (f"tree-{len(trees)}", tree)
                 trees.append(packed(tree.nodes, f"tree-{len(trees)}"))
-        if (named := known[key]) is not None:
-            found: dict[str, Any] = {"tree": named[0], **found_prefixes(named[1], one.requests)}
-            prefixes.append(View(label, packed(found, f"prefixes-{len(prefixes)}")))
-    return timelines, trees, prefixes
+        except NoPrompts as reason:
+            missing.setdefault(str(reason), []).append(label)
+            continue
+        name, tree = known[key]
+        found: dict[str, Any] = {"tree": name, **found_prefixes(tree, one.requests)}
+        views.append(View(label, packed(found, f"prefixes-{len(views)}")))
+    untold = [
+        f"What {'; '.join(them)} {'was' if len(them) == 1 else 'were'} asked could not be rebuilt: "
+        f"{reason}."
+        for reason, them in missing.items()
+    ]
+    return trees, views, untold
 
 
-def _tree(
-    requests: pd.DataFrame, asked: Iterable[Request] | None, page_size: int
-) -> PromptTree | None:
-    if asked is None or not len(requests):
-        return None
+def _label(results: Results, run: str, labels: dict[str, str]) -> str:
+    return f"{labels.get(run, run)}, seed {results.manifests[run]['seed']}"
+
+
+def _tree_key(results: Results, run: str, measured: bool) -> str:
+    """The same for runs that were asked the same, seeds and data included, in pages of one size.
+
+    measured: the run wrote down its own prompts, which may depend on what it answered.
+    """
+    config, manifest = results.configs[run], results.manifests[run]
+    asked = [config.get(name) for name in (*WORKLOAD_OPTIONS, "inputs")]
+    pages = manifest["counters"].get("page_size", 0)
+    own = run if measured else ""
+    return json.dumps([asked, manifest["seed"], pages, own], sort_keys=True, default=str)
+
+
+def _tree(requests: pd.DataFrame, asked: Iterable[Request], counters: dict[str, Any]) -> PromptTree:
     admitted = requests[requests["admitted_step"] >= 0]
     lengths = dict(
         zip(admitted["request"].tolist(), admitted["prompt_tokens"].tolist(), strict=True)
     )
-    return prompt_tree(asked, lengths, page_size)
+    if not lengths:
+        raise NoPrompts("no request was admitted")
+    return prompt_tree(asked, lengths, counters.get("page_size", 0))
 
 
 def _question(results: Results, comparison: Comparison) -> Markup:
@@ -149,17 +183,19 @@ def _question(results: Results, comparison: Comparison) -> Markup:
 
 
 def _view(
-    name: str, views: Sequence[View], left_out: Sequence[str], text: str, missing: str
+    name: str, views: Sequence[View], left_out: Sequence[str], text: str, missing: Sequence[str]
 ) -> Markup:
-    """A view's place on the page: its script fills it; without one, what is missing."""
+    """A view's place on the page, which its script fills; below it, what is missing."""
+    notes = [element("p", note, class_="note") for note in missing]
     if not views:
-        return element("p", missing, class_="note")
+        return joined(notes, "\n")
     options = [element("option", view.label, value=place) for place, view in enumerate(views)]
     parts = [
         element("p", text, class_="note"),
         element("div", element("noscript", "This view needs JavaScript."), id=f"{name}-view"),
         element("template", *options, id=f"{name}-runs"),
         *(view.data for view in views),
+        *notes,
     ]
     if left_out:
         parts.append(

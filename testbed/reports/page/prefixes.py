@@ -19,6 +19,10 @@ MAX_NODES = 3000
 """Beyond it, what the fewest requests share is folded, which a page could not show anyway."""
 
 
+class NoPrompts(Exception):
+    """What a run was asked is not known; the message, a sentence's end, says why."""
+
+
 @dataclass(frozen=True)
 class PromptTree:
     """A tree over prompts, each folded where only few share.
@@ -34,8 +38,8 @@ class PromptTree:
 
 def prompt_tree(
     requests: Iterable[Request], served: Mapping[int, int], page_size: int
-) -> PromptTree | None:
-    """The tree of the served prompts, in whole pages; None if they are not among `requests`.
+) -> PromptTree:
+    """The tree of the served prompts, in whole pages; NoPrompts if they are not among `requests`.
 
     served: by request id, the prompt's length in tokens.
     """
@@ -48,7 +52,9 @@ def prompt_tree(
                 yield request
 
     paths = prompt_paths(admitted(), page_size, min_computed_tokens=0)
-    return fold(paths, ids) if len(ids) == len(served) else None
+    if len(ids) < len(served) or not ids:
+        raise NoPrompts("the workload of its config does not give the prompts that were served")
+    return fold(paths, ids)
 
 
 def fold(paths: PromptPaths, ids: list[int], max_nodes: int = MAX_NODES) -> PromptTree:

@@ -36,7 +36,7 @@ def results_table(comparison: Comparison) -> Markup:
             name = (comparison.entries[label] if grouped else label) + comparison.mark(label)
             rows.append([name, *(column[place] for column in columns)])
             place += 1
-    seeds = {len(group) for group in comparison.groups.values()}
+    seeds = {len(comparison.samples(label)) for label in comparison.groups}
     interval = "; ± is a 95 % confidence interval of the mean over seeds" if max(seeds) > 1 else ""
     caption = f"Results by {', '.join(comparison.by)}{interval}"
     same = [(m.name, m.text(v)) for m, v in constant.items() if not math.isnan(v)]
