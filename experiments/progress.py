@@ -10,6 +10,11 @@ from tqdm import tqdm
 DELAY_S = 2.0
 
 
+def shows_live(stream: TextIO | None) -> bool:
+    """Whether what is drawn there can be drawn over; None: the stream is closed."""
+    return stream is not None and stream.isatty()
+
+
 class Lines:
     """A stream that gives each state of a bar a line of its own, for files and pipes."""
 
@@ -32,13 +37,13 @@ class ProgressBar:
     def __init__(
         self, total: int, label: str, unit: str = "requests", *, hidden: bool = False
     ) -> None:
-        on_terminal = sys.stderr.isatty()
+        on_terminal = shows_live(sys.stderr)
         self._bar = tqdm(
             total=total,
             desc=label,
             unit=f" {unit}",
             delay=DELAY_S,
-            disable=hidden,
+            disable=hidden or sys.stderr is None,
             miniters=1,
             mininterval=0.2 if on_terminal else 5.0,
             file=sys.stderr if on_terminal else Lines(sys.stderr),

@@ -33,6 +33,7 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 from experiments.config import POLICY_GROUPS, Options, build_simulation, choices, policy_choice
 from experiments.identity import digests, overridden, run_name
 from experiments.job import run_job
+from experiments.simulation import TimeError
 from experiments.sweep_progress import FAILED, FINISHED, RunProgress, note, say
 from testbed.metrics.results import ResultsError, config_hash, is_complete
 from testbed.policies import PolicyError, registry
@@ -48,8 +49,10 @@ MISTAKES = (
     OmegaConfBaseException,
 )
 """What a user can cause; anything else is a defect and shows its traceback."""
-RUNNING_MISTAKES = (OSError, PolicyError, ResultsError)
-"""Likewise once a run has begun: a ValueError then comes from a policy's own code."""
+RUNNING_MISTAKES = (OSError, PolicyError, ResultsError, TimeError)
+"""Likewise once a run has begun: any other ValueError then comes from a policy's own code."""
+INTERRUPTED = 130
+"""What a shell reports of a process that Ctrl-C ended."""
 LAUNCHER_EXTRAS = (
     "pip install -e '.[sweeps]' brings joblib's and Slurm's launcher, '.[ray]' brings Ray's"
 )
@@ -77,8 +80,11 @@ def main() -> int:
     except MISTAKES as error:
         if wants_traceback:
             raise
-        print(f"error: {one_line(error)}", file=sys.stderr)
+        say(f"error: {one_line(error)}", sys.stderr)
         return 2
+    except KeyboardInterrupt as stop:
+        say(str(stop) or "stopped", sys.stderr)
+        return INTERRUPTED
     return min(filter(None, task.statuses), default=0)
 
 
@@ -186,10 +192,14 @@ class Task:
     def is_complete(self, config: DictConfig, folder: Path) -> bool:
         """Whether nothing is left to do; what is wrong with a config is for its job to say."""
         try:
-            ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-            return is_complete(folder, config_hash(_options(ours)))
+            return is_complete(folder, config_hash(_options(without_hydra(config))))
         except MISTAKES:
             return False
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """The options alone, of what Hydra composed."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
 def _options(config: DictConfig) -> dict[str, Any]:
@@ -222,7 +232,8 @@ def _run_one(config: DictConfig, folder: Path, in_sweep: bool, wants_traceback: 
         simulation = build_simulation(options, partial(instantiate, _convert_="all"))
         simulation.check()
         mistakes = RUNNING_MISTAKES
-        with RunProgress(folder, len(simulation.workload), label, in_sweep=in_sweep) as bar:
+        total, unit = len(simulation.workload), simulation.unit
+        with RunProgress(folder, total, label, unit, in_sweep=in_sweep) as bar:
             summary = run_job(
                 simulation,
                 folder,
@@ -241,9 +252,10 @@ def _run_one(config: DictConfig, folder: Path, in_sweep: bool, wants_traceback: 
         else:
             say(f"error: {label}", sys.stderr)
             traceback.print_exc()
+        return 2 if is_mistake else 1
+    finally:
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
-        return 2 if is_mistake else 1
     say(f"{label}: {_outcome(summary)}; {_shown(folder)}", sys.stdout)
     return 0
 
@@ -267,7 +279,7 @@ def _outcome(summary: Mapping[str, float]) -> str:
 
 
 def check_options(config: DictConfig, path: str = "") -> None:
-    """Refuse options that were added with `+` to a part that has a schema."""
+    """Refuse what the types let pass: options added with `+`, numbers that cannot be."""
     schema = OmegaConf.get_type(config)
     known = [field.name for field in fields(schema)] if is_dataclass(schema) else list(config)
     for key in config:
@@ -279,6 +291,8 @@ def check_options(config: DictConfig, path: str = "") -> None:
             check_options(node, f"{name}.")
         elif isinstance(node, float) and not math.isfinite(node):
             raise ValueError(f"{name}={node}: a finite number is needed")
+        elif name == "seed" and isinstance(node, int) and node < 0:
+            raise ValueError(f"seed={node}: a whole number of at least 0 is needed")
 
 
 def _shown(folder: Path) -> Path:
@@ -302,6 +316,10 @@ def one_line(error: BaseException) -> str:
         return _config_mistake(error)
     if isinstance(cause, OmegaConfBaseException):
         return _config_mistake(cause)
+    if isinstance(error, FileExistsError):
+        return f"{error.filename}: a folder is needed, and something else is there"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
     return _flat(str(error))
 
 

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from experiments.progress import ProgressBar
+from experiments.progress import ProgressBar, shows_live
 
 JOURNAL = ".sweep-journal"
 """A line for each news of a run: the name of its folder, and a share of its requests or an end."""
@@ -28,30 +28,42 @@ def note(folder: Path, state: str | float) -> None:
     """Append a run's news; folder: the run's. A disk that refuses it must not fail the run."""
     with suppress(OSError):
         # One write to a file that is opened for appending: other jobs' lines stay whole.
-        journal = os.open(folder.parent / JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+        journal = os.open(folder.parent / JOURNAL, flags, 0o644)
         try:
             os.write(journal, f"{folder.name} {state}\n".encode())
         finally:
             os.close(journal)
 
 
-def say(text: str, stream: TextIO) -> None:
-    """Print a job's line; on a terminal in place of the display, which comes back below."""
-    print(f"{CLEARED_LINE if stream.isatty() else ''}{text}", file=stream, flush=True)
+def say(text: str, stream: TextIO | None) -> None:
+    """Print a job's line; on a terminal in place of the display, which comes back below.
+
+    A stream that is closed, or whose reader has gone, fails no run.
+    """
+    if stream is None:
+        return
+    try:
+        print(f"{CLEARED_LINE if shows_live(stream) else ''}{text}", file=stream, flush=True)
+    except OSError:
+        # What is buffered would fail again at the end of the process.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 class RunProgress(ProgressBar):
     """The bar of one run. In a sweep its news go to the journal, and on a terminal only there."""
 
-    def __init__(self, folder: Path, total: int, label: str, *, in_sweep: bool) -> None:
-        super().__init__(total, label, hidden=in_sweep and sys.stderr.isatty())
+    def __init__(self, folder: Path, total: int, label: str, unit: str, *, in_sweep: bool) -> None:
+        super().__init__(total, label, unit, hidden=in_sweep and shows_live(sys.stderr))
         self._folder, self._total = folder if in_sweep else None, total
         self._noted = time.monotonic()
         if in_sweep:
             note(folder, 0.0)
 
     def show(self, done: int) -> None:
-        """`done` requests have left so far."""
+        """So many are over so far."""
         super().show(done)
         if self._folder is not None and time.monotonic() - self._noted >= NOTE_INTERVAL_S:
             self._noted = time.monotonic()
@@ -67,22 +79,24 @@ class Tally:
     def __init__(self, journal: Path, names: Iterable[str]) -> None:
         self._journal = journal
         self._names = frozenset(names)
-        self._read = journal.stat().st_size if journal.exists() else 0
+        self._read = journal.stat().st_size if journal.is_file() else 0
         self._states: dict[str, str] = {}
 
     def update(self) -> None:
         """Read what has been added."""
+        if not self._journal.is_file():
+            return
         try:
             with self._journal.open("rb") as file:
                 if self._journal.stat().st_size < self._read:
                     self._read = 0  # Another sweep ended, and removed it.
                 file.seek(self._read)
                 added = file.read()
-        except FileNotFoundError:
+        except OSError:
             return
         whole = added[: added.rfind(b"\n") + 1]
         self._read += len(whole)
-        for line in whole.decode().splitlines():
+        for line in whole.decode(errors="replace").splitlines():
             name, _, state = line.partition(" ")
             if name in self._names:
                 self._states[name] = state
@@ -129,7 +143,7 @@ class SweepDisplay:
             initial=complete,
             smoothing=0,
             dynamic_ncols=True,
-            disable=not sys.stderr.isatty(),
+            disable=not shows_live(sys.stderr),
             bar_format="{desc} |{bar}| {elapsed} elapsed, {remaining} left",
         )
 
@@ -144,7 +158,8 @@ class SweepDisplay:
             self._thread.join()
             self._show()
         self._bar.close()
-        self._journal.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._journal.unlink()
 
     def _watch(self) -> None:
         while not self._stop.wait(SHOW_INTERVAL_S):

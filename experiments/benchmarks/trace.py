@@ -53,17 +53,21 @@ def replay(setting: Setting, limit: int | None = None) -> tuple[float, RunRecord
     """Seconds from the trace file to the records, decisions included."""
     model, accelerator = MODELS["llama-3.1-8b"], get_accelerator("h100")
     start = time.perf_counter()
-    record = Simulation(
-        MooncakeTrace(TRACE, limit=limit, speedup=setting.speedup),
-        cache=CacheConfig(setting.num_pages, setting.page_size),
-        scheduler=SchedulerConfig(max_running=MAX_RUNNING, chunk_size=CHUNK_SIZE),
-        policy=Lpm,
-        eviction=Lru,
-        routing=RoundRobin,
-        latency=Roofline(model, accelerator, get_efficiency("h100", "sglang")),
-        kv_bytes_per_token=model.kv_bytes_per_token,
-        record_decisions=True,
-    ).run().record
+    record = (
+        Simulation(
+            MooncakeTrace(TRACE, limit=limit, speedup=setting.speedup),
+            cache=CacheConfig(setting.num_pages, setting.page_size),
+            scheduler=SchedulerConfig(max_running=MAX_RUNNING, chunk_size=CHUNK_SIZE),
+            policy=Lpm,
+            eviction=Lru,
+            routing=RoundRobin,
+            latency=Roofline(model, accelerator, get_efficiency("h100", "sglang")),
+            kv_bytes_per_token=model.kv_bytes_per_token,
+            record_decisions=True,
+        )
+        .run()
+        .record
+    )
     return time.perf_counter() - start, record
 
 

@@ -49,8 +49,8 @@ def sharing_bound(paths: PromptPaths) -> Bound:
 
     Every page is missed once, unless some request leaves it in the cache without looking it up (its
     output, or the page that holds its last token). With pages of one token and
-    min_computed_tokens=0 this is the prompts' tokens less their distinct prefixes. O(nodes). The last page
-    of a block trace counts as full.
+    min_computed_tokens=0 this is the prompts' tokens less their distinct prefixes. O(nodes). The
+    last page of a block trace counts as full.
     """
     depth = _pages_to_root(paths)
     lookups = [0] * len(depth)

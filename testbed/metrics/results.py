@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -82,7 +83,12 @@ def is_complete(folder: str | Path, expected_hash: str) -> bool:
     marker = Path(folder) / COMPLETE
     if not marker.is_file():
         return False
-    found = marker.read_text().strip()
+    found = marker.read_bytes()[:80].decode(errors="replace").strip()
+    if not re.fullmatch("[0-9a-f]{16}", found):
+        raise ResultsError(
+            f"{folder}: {COMPLETE} is damaged; it holds {found!r}, not the hash of a config; "
+            "remove the folder, and the run can be repeated"
+        )
     if found != expected_hash:
         raise ResultsError(
             f"{folder} holds a complete run of another config (hash {found}, not {expected_hash}); "

@@ -54,8 +54,9 @@ STALLED = 2.0
 """A step that takes so many times what the fit says was held up by something else."""
 MAX_PRICE = 1000.0
 """Seconds; whatever costs more is no price of a step's, and products of it get out of hand."""
-MIN_STEP_SECONDS = 1e-6
-"""No machine computes a token in less, and the simulator's clock could not tell."""
+MIN_STEP_SECONDS, MAX_STEP_SECONDS = 1e-6, 1e5
+"""Of a step of 1 and of 1,000 tokens in a file of prices; the simulator's clock, a float64, cannot
+tell instants of shorter steps apart after longer ones."""
 STEP_KINDS = ("decode", "prefill", "mixed")
 
 
@@ -267,11 +268,14 @@ def _parse(text: str) -> tuple[FittedLatency, dict[str, Any]]:
     if not isinstance(content, dict) or not isinstance(content.get("seconds"), dict):
         raise ValueError('an object is needed that has an object named "seconds", of prices')
     latency = FittedLatency(MappingProxyType(content.pop("seconds")))
-    for shape in (BatchShape(1, 1, logit_rows=1), BatchShape(0, 0, 1, 1, 1, 1, 1)):
-        seconds = latency.step_seconds(shape)
-        if seconds < MIN_STEP_SECONDS:
-            raise ValueError(
-                f"seconds: a step of one token takes {seconds:g} s by these prices; at least "
-                f"{MIN_STEP_SECONDS:g} s are needed"
-            )
+    for rows in (1, 1000):
+        decode = BatchShape(rows, rows, logit_rows=rows)
+        prefill = BatchShape(0, 0, 1, rows, rows * (rows + 1) // 2, rows, 1)
+        for shape in (decode, prefill):
+            seconds = latency.step_seconds(shape)
+            if not MIN_STEP_SECONDS <= seconds <= MAX_STEP_SECONDS:
+                raise ValueError(
+                    f"by these prices a step of {rows} tokens takes {seconds:g} s; "
+                    f"{MIN_STEP_SECONDS:g} to {MAX_STEP_SECONDS:g} s are needed"
+                )
     return latency, content

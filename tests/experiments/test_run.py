@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from copy import deepcopy
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -187,6 +189,12 @@ def test_a_sweep_is_compared_by_what_differs(command: Command, tmp_path: Path) -
             ["latency=Makefile"],
             "latency='Makefile': not written by `testbed calibrate`",
         ),
+        (["latency=tests"], "latency='tests': a file is needed"),
+        (["seed=-1"], "seed=-1: a whole number of at least 0 is needed"),
+        (
+            ["eviction=belady", "arrivals=closed_loop", "arrivals.concurrency=2"],
+            "eviction=Belady: an oracle has to know all requests ahead",
+        ),
         (["hardware.engine=trt"], "engine='trt' on h100: one of vllm, sglang is needed"),
         (["model=llama-3.1-70b"], "llama-3.1-70b does not fit h100"),
         (["scheduler=dlpm", "scheduler.quantum=0"], "quantum=0"),
@@ -212,6 +220,33 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     assert done.err.count("\n") == 1
     output = tmp_path / "out"
     assert not output.exists() or list(output.iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("nowhere")])
+def test_something_else_in_a_folder_s_place_is_named(
+    command: Command, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    command()
+    (folder,) = folders(tmp_path / "out")
+    shutil.rmtree(folder)
+    make(folder)
+    done = command()
+    reason = f"{folder}: a folder is needed, and something else is there"
+    assert (done.status, done.err) == (2, f"error: {reason}\n")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">/dev/full", "| :"])
+def test_a_stream_that_nobody_reads_fails_no_run(tmp_path: Path, closed: str) -> None:
+    line = f"{sys.executable} -m experiments.run workload.num_requests=5 output={tmp_path / 'out'}"
+    run = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{line} {closed}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert len(folders(tmp_path / "out")) == 1
 
 
 def test_a_missing_trace_is_one_line(command: Command, data: Path) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from experiments.sweep_progress import FAILED, FINISHED, JOURNAL, Tally, note
+from experiments import run
+from experiments.sweep_progress import FAILED, FINISHED, JOURNAL, SweepDisplay, Tally, note
 from testbed import load
 from testbed.metrics.results import COMPLETE
 from testbed.reports.comparison import compare
@@ -133,6 +136,61 @@ def test_a_parallel_sweep_killed_at_any_time_ends_as_an_unbroken_one(tmp_path: P
     assert contents(tmp_path / "killed") == contents(tmp_path / "unbroken")
 
 
+def test_ctrl_c_stops_a_sweep_with_one_line(tmp_path: Path) -> None:
+    process = start(tmp_path, "seed=range(0,1000)")
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (130, "stopped; the same line goes on\n")
+    assert written(tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if not path.is_dir()] == []
+
+
+# ---- values
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["seed=range(0,0)"], "seed=range(0,0): no value; at least one is needed"),
+        (["seed=glob(*)"], "seed=glob(*): no value; at least one is needed"),
+        (["output=a,b"], "output=a,b: one folder is needed, for all runs of the sweep"),
+        # Each of them beside a value that could run.
+        (["seed=1,-1"], "seed=-1: a whole number of at least 0 is needed"),
+        (["staleness=1,nan,2"], "staleness=nan: a finite number is needed"),
+        (["scheduler=fcfs,lmp"], "scheduler=lmp: one of dfs, "),
+    ],
+)
+def test_what_is_wrong_with_a_value_is_said_before_any_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    values: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["run", "-m", "workload.num_requests=12", *values])
+    assert run.main() == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert shown.err.startswith(f"error: {message}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_something_else_in_a_folder_s_place_is_said_before_any_run(
+    command: Command, tmp_path: Path
+) -> None:
+    command("-m", "seed=0,1")
+    name = sorted(written(tmp_path / "out"))[0]
+    shutil.rmtree(tmp_path / "out" / name)
+    (tmp_path / "out" / name).symlink_to("nowhere")
+    done = command("-m", "seed=0,1,2")
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.err.startswith("error: seed=")
+    assert f"/{name}: a folder is needed, and something else is there" in done.err
+
+
 # ---- seeds
 
 
@@ -172,6 +230,19 @@ def test_a_tally_counts_the_runs_of_its_sweep(tmp_path: Path) -> None:
     note(tmp_path / "a", FINISHED)
     tally.update()
     assert (tally.ended, tally.work) == (2, 2.25)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_journal_that_cannot_be_written_stops_no_sweep(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / JOURNAL)
+    tally = Tally(tmp_path / JOURNAL, ["a"])
+    note(tmp_path / "a", FINISHED)
+    tally.update()
+    assert tally.ended == 0
+    with SweepDisplay(tmp_path, ["a"], 0):
+        pass
 
 
 def test_a_terminal_shows_how_far_the_sweep_is(tmp_path: Path) -> None:
@@ -276,6 +347,18 @@ def test_slurm_is_asked_for_the_missing_runs(
     submitted = (stand_ins / "submitted").read_text()
     for asked in ("--array=0-1%2", "--partition=cpu", "--cpus-per-task=1", "--mem=4GB"):
         assert f"#SBATCH {asked}\n" in submitted
+
+
+def test_it_is_said_where_jobs_that_print_elsewhere_have_failed(
+    command: Command, tmp_path: Path
+) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    local = ("hydra/launcher=submitit_local", "scheduler=dlpm")
+    done = command("-m", *local, "scheduler.quantum=0,5000")
+    logs = tmp_path / "out" / ".submitit"
+    said = f"1 of 2 runs failed; what they printed lies under {logs}\n"
+    assert (done.status, done.err) == (2, said)
+    assert any("quantum=0" in log.read_text() for log in logs.rglob("*.err"))
 
 
 def test_a_launcher_that_is_not_installed_is_a_mistake(command: Command) -> None:
