@@ -178,8 +178,8 @@ def test_a_json_line_among_plain_prompts_is_not_taken_for_text(log: Path) -> Non
         (b"[]", "the array's first entry is of no known format"),
         ("hello".encode("utf-16"), "the file is UTF-16; UTF-8 is needed"),
         (b"{broken\n", "line 1: not JSON"),
-        (gzip.compress(b"hello\n" * 1000)[:30], "the gzip file is broken"),
-        (gzip.compress(b"hello")[:12] + b"xxxxxxxxxxxxxxxx", "the gzip file is broken"),
+        (gzip.compress(b"hello\n" * 1000, mtime=0)[:30], "the gzip file is broken"),
+        (gzip.compress(b"hello", mtime=0)[:12] + b"xxxxxxxxxxxxxxxx", "the gzip file is broken"),
     ],
 )
 def test_a_file_that_cannot_be_read_at_all(log: Path, content: bytes, message: str) -> None:
