@@ -18,6 +18,7 @@ from testbed.advisor.verdict import (
     Choice,
     Thresholds,
     decision,
+    margin,
     rollout,
     warnings,
 )
@@ -99,8 +100,9 @@ def advise(
     found = lint(linted, tokenizer, setting.page_size, min_prefix)
     if progress is not None:
         progress("lint", len(linted))
-    seen = fingerprint(runs, tokenizer, setting.page_size)
     mended = [found.mend(run) for run in runs]
+    seen = fingerprint(runs, tokenizer, setting.page_size)
+    seen_mended = fingerprint(mended, tokenizer, setting.page_size) if found.costs else seen
     rates = forecast(
         runs,
         mended,
@@ -108,22 +110,26 @@ def advise(
         setting,
         None if progress is None else lambda count: progress("simulating", count),
     )
-    choice, decided = decision(sketch.num_requests, seen, rates, thresholds)
+    choice, decided = decision(sketch.num_requests, seen, seen_mended, rates, thresholds)
     unseen = 0.0 if sample.is_whole else sketch.sharing - rates.bound.rate
-    if choice != "none" and unseen > MAX_UNSEEN:
+    rates_hold = unseen <= MAX_UNSEEN
+    if choice != "none" and not rates_hold:
         choice, decided = "measure_both", [_unseen(sketch, rates)]
     sections = [
         _read(sketch, sample, len(linted)),
         Section("Fingerprint", _fingerprint(sketch, seen, rates, thresholds, tokenizer)),
-        Section("Findings", _findings(found)),
-        Section("Order of the prompt's parts", _order(found)),
-        Section("Expected hit rate", _rates(rates, setting)),
+        Section("Findings", _findings(found, sketch)),
+    ]
+    if ordered := order_statements(found, linted, tokenizer, setting.page_size):
+        sections.append(Section("Order of the prompt's parts", ordered))
+    sections += [
+        Section("Expected hit rate", _rates(rates, setting, bool(found.costs), rates_hold)),
         Section("Go or no-go", decided),
     ]
     if warned := warnings(rates):
         sections.append(Section("Warnings", warned))
     if choice != "none":
-        sections.append(Section("Rollout", rollout(choice, rates, len(found.costs))))
+        sections.append(Section("Rollout", rollout(choice, rates, len(found.costs), rates_hold)))
     return Advice(choice, sections, found.costs, sketch, rates)
 
 
@@ -135,10 +141,14 @@ def _first_of_each(runs: Sequence[Sequence[Record]], most: int) -> list[Record]:
 def _read(sketch: LogSketch, sample: RunSample, num_linted: int) -> Section:
     said = [
         say(
-            "{requests:,} requests of {clients:,} clients were read, {bytes:,} bytes of prompts.",
+            "{requests:,} {requests_word} of {clients:,} {clients_word} were read, {size:,} {unit} "
+            "of prompts.",
             requests=sketch.num_requests,
+            requests_word="request" if sketch.num_requests == 1 else "requests",
             clients=len(sketch.clients),
-            bytes=sketch.num_bytes,
+            clients_word="client" if len(sketch.clients) == 1 else "clients",
+            size=sketch.num_bytes or sketch.num_ids,
+            unit="bytes" if sketch.num_bytes else "token ids (no text)",
         )
     ]
     runs = sample.runs
@@ -213,7 +223,7 @@ def _fingerprint(
             p90=seen.prompt_p90,
             shared=seen.shared_p50,
             shared90=seen.shared_p90,
-            tokenizer=f"the {tokenizer.name} tokenizer",
+            tokenizer=f"the {tokenizer.name} tokenizer" if sketch.num_bytes else "the file",
         ),
         say(
             "{share:.0%} of the requests share a page or more, {repeated:.1%} came before as they "
@@ -231,9 +241,19 @@ def _fingerprint(
     ]
 
 
-def _findings(found: Lint) -> list[Statement]:
+def _findings(found: Lint, sketch: LogSketch) -> list[Statement]:
+    if not sketch.num_bytes:
+        lengths = say(
+            "Not looked for: the log has no text. Only the lengths of shared beginnings were "
+            "checked (L8, L9)."
+        )
+        return [lengths, *_listed(found)] if found.costs else [lengths]
     if not found.costs:
-        return [say("None: nothing in the template keeps text from being shared.")]
+        return [say("None found by the rules.")]
+    return _listed(found)
+
+
+def _listed(found: Lint) -> list[Statement]:
     said = [
         say(
             "Tokens lost are those that {priced:,} requests compute anew if everything else is "
@@ -271,47 +291,59 @@ def _findings(found: Lint) -> list[Statement]:
     return said
 
 
-def _order(found: Lint) -> list[Statement]:
-    if not found.columns:
-        return [say("No template was found: too few prompts have text in common.")]
-    return order_statements(found.columns[0])
-
-
-def _rates(rates: Forecast, setting: Setting) -> list[Statement]:
-    gaps = rates.gaps
-    lever = gaps.largest
-    left = 0.0 if lever is None else gaps.by_lever[lever]
-    return [
+def _rates(
+    rates: Forecast, setting: Setting, has_findings: bool, rates_hold: bool
+) -> list[Statement]:
+    gaps, left = rates.gaps, rates.mended_gaps
+    said = [
         say(
-            "Now {now:.1%} ± {now_half:.1%}, after the mends {mended:.1%} ± {mended_half:.1%}: "
-            "simulated, first come first served, with {cache:,} tokens of cache in pages of "
-            "{page} and {concurrency} requests at a time (95 % intervals over parts of the log).",
+            "Now {now:.1%}{now_margin}, after the mends {mended:.1%}{mended_margin}: simulated, "
+            "first come first served, with {cache:,} tokens of cache in pages of {page} and "
+            "{concurrency} {requests} at a time (95 % intervals over parts of the log).",
             now=rates.now.rate,
             now_half=rates.now.half_width,
+            now_margin=margin(rates.now),
             mended=rates.mended.rate,
             mended_half=rates.mended.half_width,
+            mended_margin=margin(rates.mended),
             cache=setting.cache_tokens,
             page=setting.page_size,
             concurrency=setting.concurrency,
+            requests="request" if setting.concurrency == 1 else "requests",
         ),
         say(
             "Of the {best:.1%} that mended prompts could reach without a limit, {template:.1%} are "
             "lost in the prompts (template gap), {capacity:.1%} to the cache's size (capacity "
-            "gap), {scheduling:.1%} to the order of service (scheduling gap).",
+            "gap), at most {scheduling:.1%} to the order of service (scheduling gap).",
             best=gaps.best_bound,
             template=gaps.template,
             capacity=gaps.capacity,
             scheduling=gaps.scheduling,
         ),
-        say(
-            "The largest lever is {lever} ({left:.1%})."
-            if lever is not None and left >= MIN_LEVER
-            else "No lever is left that wins more than {least:.0%}.",
-            lever=LEVERS.get(lever or "", ""),
-            left=left,
-            least=MIN_LEVER,
-        ),
     ]
+    if has_findings:
+        said.append(
+            say(
+                "After the mends {capacity:.1%} are left to the cache's size and at most "
+                "{scheduling:.1%} to the order of service.",
+                capacity=left.capacity,
+                scheduling=left.scheduling,
+            )
+        )
+    if rates_hold:
+        lever = gaps.largest
+        won = 0.0 if lever is None else gaps.by_lever[lever]
+        said.append(
+            say(
+                "The largest lever is {lever} ({left:.1%})."
+                if won >= MIN_LEVER
+                else "No lever wins more than {least:.0%}.",
+                lever=LEVERS.get(lever or "", ""),
+                left=won,
+                least=MIN_LEVER,
+            )
+        )
+    return said
 
 
 def _finding_json(cost: Cost) -> dict[str, Any]:

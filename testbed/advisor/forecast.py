@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -61,13 +62,12 @@ class Served:
     """One simulated service of the sample.
 
     rate: hit tokens over prompt tokens. half_width: of its 95 % confidence interval, from
-    consecutive parts of the sample; NaN for too few. refused: requests that can never fit.
-    positions: of the requests served, in the sample; hits, tokens and clients: theirs.
+    consecutive parts of the sample; NaN for too few. positions: of the requests served, in what
+    was simulated; hits, tokens and clients: theirs.
     """
 
     rate: float
     half_width: float
-    refused: int
     positions: npt.NDArray[np.int64]
     hits: npt.NDArray[np.int64]
     tokens: npt.NDArray[np.int64]
@@ -76,19 +76,24 @@ class Served:
 
 @dataclass(frozen=True)
 class Forecast:
-    """now, mended: first come first served. isolated_bound: if clients share nothing.
+    """All of the same requests: those that fit the cache, as they are and mended.
 
-    bound, mended_bound: what a cache without limit finds. depth_first: of the prompts as they are.
-    unlimited_hits: int64[requests served now], what a cache without limit finds of each.
+    now, mended: first come first served. depth_first, mended_depth_first: depth first. bound,
+    mended_bound: what a cache without limit finds. isolated_bound, mended_isolated_bound: if
+    clients share nothing. unlimited_hits: int64[requests], what a cache without limit finds of
+    each as it is. refused: requests left out because they can never fit.
     """
 
     now: Served
     mended: Served
     depth_first: Served
+    mended_depth_first: Served
     bound: Bound
     mended_bound: Bound
     isolated_bound: Bound
+    mended_isolated_bound: Bound
     unlimited_hits: npt.NDArray[np.int64]
+    refused: int
 
     @property
     def gaps(self) -> Gaps:
@@ -98,6 +103,16 @@ class Forecast:
             self.bound.rate,
             self.depth_first.rate,
             self.now.rate,
+        )
+
+    @property
+    def mended_gaps(self) -> Gaps:
+        """What is left of the gaps after the mends; the template's is 0 by definition."""
+        return Gaps(
+            self.mended_bound.rate,
+            self.mended_bound.rate,
+            self.mended_depth_first.rate,
+            self.mended.rate,
         )
 
 
@@ -111,23 +126,57 @@ def forecast(
     """Simulate the sample. Every run starts with an empty cache and all its requests waiting.
 
     Generated tokens stay in the cache, as they do in engines. Depth-first service sees the whole
-    queue of a run, so it stands for the best that scheduling can do. progress: told how many
-    requests more have been served, after each run of each of the three simulations.
+    queue of a run, so it stands for the best that scheduling can do. A request that does not fit,
+    as it is or mended, is left out of everything. progress: told how many requests more have been
+    served, after each run of each simulation. ValueError if no request fits.
     """
-    now = _serve(runs, tokenizer, setting, Fcfs, progress)
-    paths = [_paths(run, tokenizer, setting.page_size) for run in runs]
-    unlimited = [clairvoyant_bound(one, None).request_hit_tokens for one in paths]
+
+    def serve(what: Runs, policy: Callable[[], SchedulingPolicy]) -> Served:
+        return _serve(what, tokenizer, setting, policy, progress)
+
+    now, after = serve(runs, Fcfs), serve(mended, Fcfs)
+    num_requests = sum(map(len, runs))
+    fitting = np.intersect1d(now.positions, after.positions)
+    if not len(fitting):
+        raise ValueError(
+            f"cache_tokens={setting.cache_tokens}: none of the {num_requests:,} requests fits; "
+            "room for a prompt and its output is needed"
+        )
+    if len(fitting) < num_requests:
+        runs, mended = _only(runs, fitting), _only(mended, fitting)
+        now, after = serve(runs, Fcfs), serve(mended, Fcfs)
+
+    def paths(what: Runs, isolated: bool = False) -> list[PromptPaths]:
+        return [
+            prompt_paths(
+                requests_of(run, tokenizer, isolated=isolated),
+                setting.page_size,
+                cache_outputs=True,
+            )
+            for run in what
+        ]
+
+    as_is = paths(runs)
     return Forecast(
         now,
-        _serve(mended, tokenizer, setting, Fcfs, progress),
-        _serve(runs, tokenizer, setting, Dfs, progress),
-        _total(sharing_bound(one) for one in paths),
-        _total(sharing_bound(_paths(run, tokenizer, setting.page_size)) for run in mended),
-        _total(
-            sharing_bound(_paths(run, tokenizer, setting.page_size, isolated=True)) for run in runs
-        ),
-        np.concatenate(unlimited)[now.positions],
+        after,
+        serve(runs, Dfs),
+        serve(mended, Dfs),
+        _total(map(sharing_bound, as_is)),
+        _total(map(sharing_bound, paths(mended))),
+        _total(map(sharing_bound, paths(runs, isolated=True))),
+        _total(map(sharing_bound, paths(mended, isolated=True))),
+        np.concatenate([clairvoyant_bound(one, None).request_hit_tokens for one in as_is]),
+        num_requests - len(fitting),
     )
+
+
+def _only(runs: Runs, positions: npt.NDArray[np.int64]) -> Runs:
+    """The runs with the requests at these positions of them all; no run is left empty."""
+    kept = set(positions.tolist())
+    numbered = count()
+    chosen = [[record for record in run if next(numbered) in kept] for run in runs]
+    return [run for run in chosen if run]
 
 
 def _serve(
@@ -170,19 +219,11 @@ def _serve(
     return Served(
         float(hits.sum() / total) if total else 0.0,
         mean_interval(rates).half_width,
-        first - len(positions),
         positions,
         hits,
         tokens,
         clients,
     )
-
-
-def _paths(
-    run: Sequence[Record], tokenizer: Tokenizer, page_size: int, *, isolated: bool = False
-) -> PromptPaths:
-    requests = requests_of(run, tokenizer, isolated=isolated)
-    return prompt_paths(requests, page_size, cache_outputs=True)
 
 
 def _total(bounds: Iterable[Bound]) -> Bound:

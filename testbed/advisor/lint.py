@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from testbed.advisor.findings import Detected, Finding, Mend
-from testbed.advisor.relocation import MovedPart, Values, carried_across
+from testbed.advisor.findings import Detected, Finding
+from testbed.advisor.moves import choose_moves
+from testbed.advisor.relocation import MovedPart, Values
 from testbed.advisor.requests import requests_of
 from testbed.advisor.rules_drift import find_drift
 from testbed.advisor.rules_history import find_rewritten_history
@@ -16,7 +17,6 @@ from testbed.advisor.rules_length import find_half_pages, find_short_prefixes
 from testbed.advisor.rules_order import find_block_order
 from testbed.advisor.rules_tools import find_changing_tools, find_key_order, find_tool_order
 from testbed.advisor.rules_values import Columns, find_values, read_columns
-from testbed.advisor.template import Slot
 from testbed.metrics.bounds import Bound, clairvoyant_bound, sharing_bound
 from testbed.metrics.prompt_paths import prompt_paths
 from testbed.workloads.formats.record import Record
@@ -24,8 +24,6 @@ from testbed.workloads.tokenize import Tokenizer
 
 MIN_LOSS = 0.005
 """Share of the prompt tokens that a finding must cost; what costs less is passed over."""
-MIN_CROSSING = 0.01
-"""Of the hit rate that a part must win by leaving its segment, which is not done for less."""
 MAX_PRICED = 1000
 """Requests on which findings are priced, each with all the others mended."""
 
@@ -90,70 +88,60 @@ def lint(records: Sequence[Record], tokenizer: Tokenizer, page_size: int, min_pr
         requests = requests_of(repair.applied(priced), tokenizer)
         return sharing_bound(prompt_paths(requests, page_size))
 
-    repair = _carried_across(_Repair([one.mend for one in detected], values, values.parts), bound)
-    best = bound(repair)
-    mend_costs = [
-        _cost(one.finding, bound(repair.without_mend(i)), best) for i, one in enumerate(detected)
-    ]
-    part_costs = [
-        _cost(part.finding, bound(repair.without_part(part)), best) for part in repair.parts
-    ]
-    repair = _Repair(
-        [mend for mend, cost in zip(repair.mends, mend_costs, strict=True) if cost.is_dear],
-        values,
-        [part for part, cost in zip(repair.parts, part_costs, strict=True) if cost.is_dear],
-    )
-    costs = [cost for cost in (*mend_costs, *part_costs) if cost.is_dear]
-    costs += _length_costs(repair.applied(priced), tokenizer, page_size, min_prefix)
-    costs.sort(key=lambda cost: -cost.share_lost)
+    chosen = choose_moves(mended, columns, values, tokenizer, page_size)
+    repair = _Repair(detected, values, chosen)
     now = bound(_Repair([], values, []))
-    return Lint(costs, now, bound(repair), len(priced), columns, repair)
+    while True:
+        best = bound(repair)
+        costs = [_cost(finding, bound(rest), best) for finding, rest in repair.each_left_out()]
+        least = min(range(len(costs)), key=lambda i: costs[i].tokens_lost, default=None)
+        if least is None or (costs[least].is_dear and best.rate >= now.rate):
+            break
+        # One at a time: what one finding costs depends on which others are mended.
+        repair = repair.each_left_out()[least][1]
+    has_template = bool(columns)
+    costs += _length_costs(repair.applied(priced), tokenizer, page_size, min_prefix, has_template)
+    costs.sort(key=lambda cost: -cost.share_lost)
+    return Lint(costs, now, best, len(priced), columns, repair)
 
 
 @dataclass(frozen=True)
 class _Repair:
-    """Mends in the order in which they were found, then parts moved."""
+    """What is mended, in the order in which it was found, then parts moved."""
 
-    mends: list[Mend]
+    detected: list[Detected]
     values: Values
     parts: list[MovedPart]
 
     def applied(self, records: Sequence[Record]) -> list[Record]:
         mended = list(records)
-        for mend in self.mends:
-            mended = mend(mended)
+        for one in self.detected:
+            mended = one.mend(mended)
         return self.values.moved(mended, self.parts)
 
-    def without_mend(self, index: int) -> _Repair:
-        mends = [mend for i, mend in enumerate(self.mends) if i != index]
-        return _Repair(mends, self.values, self.parts)
-
-    def without_part(self, part: MovedPart) -> _Repair:
-        stays = part.template, part.slot
-        parts = [one for one in self.parts if (one.template, one.slot) != stays]
-        return _Repair(self.mends, self.values, parts)
-
-
-def _carried_across(repair: _Repair, bound: Callable[[_Repair], Bound]) -> _Repair:
-    """The repair with those parts moved to the end of the prompt that win by it."""
-
-    def across(slots: set[tuple[int, Slot]]) -> _Repair:
-        parts = [
-            carried_across(part) if (part.template, part.slot) in slots else part
-            for part in repair.parts
+    def each_left_out(self) -> list[tuple[Finding, _Repair]]:
+        """Each finding, and the repair of all the others."""
+        return [
+            *(
+                (one.finding, replace(self, detected=[*self.detected[:i], *self.detected[i + 1 :]]))
+                for i, one in enumerate(self.detected)
+            ),
+            *(
+                (
+                    one.finding,
+                    # Two findings may be about one part.
+                    replace(
+                        self,
+                        parts=[
+                            other
+                            for other in self.parts
+                            if (other.template, other.slot) != (one.template, one.slot)
+                        ],
+                    ),
+                )
+                for one in self.parts
+            ),
         ]
-        return replace(repair, parts=parts)
-
-    inside = {(part.template, part.slot) for part in repair.parts if not part.across}
-    chosen = set(inside)
-    if not inside or bound(across(chosen)).rate - bound(repair).rate < MIN_CROSSING:
-        return repair
-    for one in sorted(inside):
-        if len(chosen) > 1:
-            gain = bound(across(chosen)).rate - bound(across(chosen - {one})).rate
-            if gain < MIN_CROSSING:
-                chosen.remove(one)
-    return across(chosen)
 
 
 def _cost(finding: Finding, without: Bound, best: Bound) -> Cost:
@@ -163,15 +151,20 @@ def _cost(finding: Finding, without: Bound, best: Bound) -> Cost:
 
 
 def _length_costs(
-    records: Sequence[Record], tokenizer: Tokenizer, page_size: int, min_prefix: int
+    records: Sequence[Record],
+    tokenizer: Tokenizer,
+    page_size: int,
+    min_prefix: int,
+    has_template: bool,
 ) -> list[Cost]:
     requests = list(requests_of(records, tokenizer))
     paths = prompt_paths(requests, 1, min_computed_tokens=0)
     matches = clairvoyant_bound(paths, None).request_hit_tokens
     total = int(np.sum(paths.prompt_tokens))
     least = max(page_size, min_prefix)
-    found = [
-        *find_half_pages(records, matches, total, page_size),
-        *find_short_prefixes(records, matches, least),
-    ]
-    return [Cost(finding, lost, lost / total) for finding, lost in found]
+    found = find_half_pages(records, matches, total, page_size)
+    # Prompts without a template have no beginning in common that could be made longer.
+    if has_template:
+        found += find_short_prefixes(records, matches, least)
+    costs = [Cost(finding, lost, lost / total) for finding, lost in found]
+    return [cost for cost in costs if cost.is_dear]

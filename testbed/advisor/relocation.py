@@ -14,6 +14,10 @@ MIN_ANCHORS = 0.5
 """Share of a template's anchors that a prompt of it has."""
 
 
+END_OF_PROMPT = "behind the shared text, to the end of the last message"
+"""Where a part goes that leaves its segment."""
+
+
 class MovedPart(NamedTuple):
     """A finding and the part that stands in the way. across: it leaves its segment."""
 
@@ -26,9 +30,10 @@ class MovedPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Values:
-    """L1, L2 and L11: what stands in the way in each template, and how it is moved.
+    """L1, L2 and L11: what may stand in the way in each template, and how it is moved.
 
-    repeated: the parts of each template that groups of prompts share.
+    repeated: the parts of each template that groups of prompts share. parts: the candidates; two
+    findings may be about one part.
     """
 
     reader: UnitReader
@@ -39,7 +44,8 @@ class Values:
     def moved(self, records: Sequence[Record], parts: Sequence[MovedPart]) -> list[Record]:
         """The requests with some of the parts behind their shared text, those of few values first.
 
-        A part goes behind the shared text of its segment, or, across, to the end of the prompt.
+        A part goes right behind the last shared text of its segment, or, across, to the end of
+        the last message.
         """
         of_template: dict[int, list[MovedPart]] = {}
         for part in sorted(parts, key=lambda part: part.num_values):
@@ -52,14 +58,17 @@ class Values:
         if template not in of_template:
             return record
         alignment = align(prompt, self.templates[template])
+        repeated = self.templates[template].repeated
         # Of each segment: (start, end, what stands there instead).
         edits: dict[int, list[tuple[int, int, str]]] = {}
         shared = [unit for unit in alignment.anchors if unit is not None]
-        shared += [unit for slot in self.repeated[template] for unit in slot.units(alignment)]
+        shared += [
+            unit for slot in self.repeated[template] for unit in slot.units(alignment, repeated)
+        ]
         # Two findings may be about one part.
         slots = {part.slot: part.across for part in of_template[template]}
         for slot, across in slots.items():
-            units = slot.units(alignment)
+            units = slot.units(alignment, repeated)
             if not units:
                 continue
             source = units[0].segment
@@ -94,10 +103,15 @@ def carried_across(part: MovedPart) -> MovedPart:
     here = segment_name(part.slot.role)
     finding = replace(
         part.finding,
-        mend=part.finding.mend.replace(f"end of the {here}", "end of the last message"),
+        mend=part.finding.mend.replace(behind_shared_text(part.slot.role), END_OF_PROMPT),
         content_changes=f"it moves from the {here} to the end of the last message",
     )
     return part._replace(finding=finding, across=True)
+
+
+def behind_shared_text(role: str) -> str:
+    """Where a part goes that stays in its segment."""
+    return f"right behind the last text of the {segment_name(role)} that prompts share"
 
 
 def text_of(record: Record, units: Sequence[Unit]) -> str:

@@ -17,9 +17,9 @@ MIN_WASTE = 0.03
 def find_half_pages(
     records: Sequence[Record], matches: npt.NDArray[np.int64], total: int, page_size: int
 ) -> list[tuple[Finding, int]]:
-    """L8 with the tokens lost. matches: int64[requests], the tokens that each prompt shares with
-    an earlier one; total: tokens of all prompts."""
-    waste = matches % page_size
+    """L8 with the tokens lost by requests that share a whole page. matches: int64[requests], the
+    tokens that each prompt shares with an earlier one; total: tokens of all prompts."""
+    waste = np.where(matches >= page_size, matches % page_size, 0)
     lost = int(waste.sum())
     if page_size == 1 or lost < MIN_WASTE * total:
         return []

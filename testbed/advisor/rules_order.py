@@ -42,6 +42,8 @@ def find_block_order(records: Sequence[Record]) -> list[Detected]:
     ]
     for _, _, text in texts:
         seen.learn_bodies(text)
+    for _, _, text in texts:
+        seen.learn_neighbours(text)
     keys = [seen.learn_blocks(text) for _, _, text in texts]
     for (record, role, _), found in zip(texts, keys, strict=True):
         seen.learn_order(record, role, found)
@@ -77,7 +79,7 @@ def _moved_chunks(seen: _Seen) -> list[Detected]:
 
 def _rearranged(text: str, seen: _Seen, moving: set[Key]) -> str:
     """The text with its moving blocks sorted by rank, in the places they take together."""
-    pieces = blocks(text, seen.bodies)
+    pieces = seen.blocks(text)
     places = [i for i, piece in enumerate(pieces) if _key(piece) in moving]
     if len(places) < 2:
         return text
@@ -116,7 +118,7 @@ def _sampled_examples(seen: _Seen) -> list[Detected]:
     bodies = {key: seen.block[key] for key in chosen}
 
     def mended(role: str, text: str) -> str:
-        pieces = blocks(text, seen.bodies)
+        pieces = seen.blocks(text)
         places = [i for i, piece in enumerate(pieces) if _key(piece) in recurring]
         if len(places) < 2:
             return text
@@ -129,14 +131,16 @@ def _sampled_examples(seen: _Seen) -> list[Detected]:
 class _Seen:
     """Blocks of all texts. rank: by first appearance. count: of the texts that have it.
 
-    orders: how often a stands before b, and b before a; lines, examples: where. contexts: the
-    sequences of examples that an example stood behind. choices: those of whole texts.
+    before: how often what stands right before a line, None for the start of a text. orders: how
+    often a stands before b, and b before a; lines, examples: where. contexts: the sequences of
+    examples that an example stood behind. choices: those of whole texts.
     """
 
     rank: dict[Key, int] = field(default_factory=dict)
     count: Counter[Key] = field(default_factory=Counter)
     block: dict[Key, Block] = field(default_factory=dict)
     bodies: dict[str, str] = field(default_factory=dict)
+    before: dict[Key, Counter[Key | None]] = field(default_factory=dict)
     orders: dict[tuple[Key, Key], list[int]] = field(default_factory=dict)
     lines: dict[tuple[Key, Key], tuple[list[int], list[int]]] = field(default_factory=dict)
     examples: dict[tuple[Key, Key], dict[int, Place]] = field(default_factory=dict)
@@ -150,9 +154,37 @@ class _Seen:
         for block in marked[:-1]:
             self.bodies.setdefault(first_paragraph(block.body), block.body)
 
+    def learn_neighbours(self, text: str) -> None:
+        """Note what stands before each line that no marker sets off."""
+        last: Key | None = None
+        for block in blocks(text, self.bodies):
+            key = _key(block)
+            if block.kind == "paragraph":
+                self.before.setdefault(key, Counter())[last] += 1
+            last = key
+
+    def blocks(self, text: str) -> list[Block]:
+        """The text's blocks; a line that always follows the same other one is one with it, and a
+        short line, such as a heading, with what it heads."""
+        found: list[Block] = []
+        last: Key | None = None
+        for block in blocks(text, self.bodies):
+            key = _key(block)
+            before = self.before.get(key, Counter())
+            follows = last is not None and len(before) == 1 and before[last] >= MIN_REQUESTS
+            if found and block.kind == found[-1].kind == "paragraph":
+                is_headed = len(normal(found[-1].body)) < MIN_BLOCK_CHARACTERS
+                if follows or is_headed:
+                    start = found.pop()
+                    body = start.body + start.ending + block.body
+                    block = Block("paragraph", start.opening, body, block.ending)
+            found.append(block)
+            last = key
+        return found
+
     def learn_blocks(self, text: str) -> list[Key]:
         """Count the text's blocks; returns their keys."""
-        found = blocks(text, self.bodies)[:MAX_BLOCKS]
+        found = self.blocks(text)[:MAX_BLOCKS]
         keys = [_key(block) for block in found]
         for key, block in zip(keys, found, strict=True):
             self.rank.setdefault(key, len(self.rank))

@@ -16,7 +16,7 @@ from testbed.advisor.findings import (
     place,
     segment_name,
 )
-from testbed.advisor.relocation import MovedPart, Values, carried_across, text_of
+from testbed.advisor.relocation import MovedPart, Values, behind_shared_text, text_of
 from testbed.advisor.sessions import PREAMBLE, parents
 from testbed.advisor.template import (
     Part,
@@ -26,12 +26,10 @@ from testbed.advisor.template import (
     parts_of,
 )
 from testbed.advisor.text import IDENTIFIER, TIME, USER_FIELD
-from testbed.metrics.template_order import SegmentColumn, order_bound
+from testbed.metrics.template_order import SegmentColumn
 from testbed.workloads.formats.record import TOOL, Record
 from testbed.workloads.tokenize import Tokenizer
 
-MIN_GAIN = 0.005
-"""Share of the prompts' tokens that moving a part must win to be worth a finding."""
 MAX_TEMPLATES = 8
 MAX_REPEATED = 0.25
 """Values of a part by prompts, up to which it counts as shared by groups of prompts."""
@@ -68,9 +66,15 @@ class Columns:
             i
             for i, part in enumerate(self.parts)
             if part.slot is not None
-            and self.num_values(i) <= most
+            and part.slot.half != "new"
+            and (part.slot.half or self.num_values(i) <= most)
             and float(self.columns[i].tokens.mean()) >= MIN_LONG
         ]
+
+    @property
+    def is_conversation(self) -> bool:
+        """Whether prompts hold earlier turns, which stay where they are."""
+        return any(part.role == "assistant" for part in self.parts)
 
     def num_values(self, part: int) -> int:
         """How many different values the part has."""
@@ -101,20 +105,15 @@ def read_columns(
 def find_values(
     records: Sequence[Record], reader: UnitReader, all_columns: Sequence[Columns]
 ) -> Values:
-    """L1, L2 and L11 in what `read_columns` found: one finding for each part in the way."""
+    """Candidates for L1, L2 and L11 in what `read_columns` found: parts ahead of shared text."""
     before = parents(records)
-    parts: list[MovedPart] = []
-    for number, columns in enumerate(all_columns):
-        restless = _restless(columns, before)
-        for part in _in_the_way(columns, restless):
-            slot = columns.parts[part].slot
-            assert slot is not None
-            moved = [
-                MovedPart(finding, number, slot, columns.num_values(part))
-                for finding in _findings(columns, part, records)
-            ]
-            across = part in restless or _shares_later_segments(columns, part)
-            parts += map(carried_across, moved) if across else moved
+    parts = [
+        MovedPart(finding, number, slot, columns.num_values(i))
+        for number, columns in enumerate(all_columns)
+        for i in _ahead_of_shared_text(columns, _restless(columns, before))
+        if (slot := columns.parts[i].slot) is not None
+        for finding in _findings(columns, i, records)
+    ]
     repeated = [
         [slot for i in columns.repeated if (slot := columns.parts[i].slot) is not None]
         for columns in all_columns
@@ -151,47 +150,25 @@ def _restless(columns: Columns, before: Sequence[int | None]) -> set[int]:
     }
 
 
-def _in_the_way(columns: Columns, restless: set[int]) -> list[int]:
-    """The fewest varying parts that must move behind the shared text, in order."""
+def _ahead_of_shared_text(columns: Columns, restless: set[int]) -> list[int]:
+    """Varying parts with text behind them that more prompts share, in order."""
     last = max(columns.last_constant, *columns.repeated, -1)
     new = len(columns.template.prompts) * MIN_NEW
-    movable = [
+    return [
         i
-        for i, part in enumerate(columns.parts[: max(last, 0)])
+        for i, part in enumerate(columns.parts)
         if part.slot is not None
         and part.role != TOOL
+        and (part.role in PREAMBLE or not columns.is_conversation)
+        and part.slot.half != "repeated"
         and columns.num_values(i) > 1
         # Parts of few values need not change places with each other.
-        and (i < columns.last_constant or columns.num_values(i) >= new)
+        and (
+            i in restless
+            or i < columns.last_constant
+            or (i < last and columns.num_values(i) >= new)
+        )
     ]
-    least = MIN_GAIN * sum(column.total_tokens for column in columns.columns)
-
-    def computed(moved: Sequence[int]) -> int:
-        order = [i for i in range(last + 1) if i not in moved]
-        order += sorted(moved, key=columns.num_values)
-        bound = order_bound(columns.columns, [*order, *range(last + 1, len(columns.parts))])
-        return bound.total_tokens - bound.hit_tokens
-
-    moved = list(movable)
-    if movable and computed([]) - computed(moved) >= least:
-        for part in sorted(movable, key=columns.num_values):
-            without = [i for i in moved if i != part]
-            if computed(without) - computed(moved) < least:
-                moved = without
-    else:
-        moved = []
-    return sorted({*moved, *restless})
-
-
-def _shares_later_segments(columns: Columns, part: int) -> bool:
-    """Whether a page of shared text follows in segments of other roles."""
-    role = columns.parts[part].role
-    later = sum(
-        int(column.tokens.max())
-        for own, column in zip(columns.parts[part + 1 :], columns.columns[part + 1 :], strict=True)
-        if own.slot is None and own.role != role
-    )
-    return later >= MIN_LONG
 
 
 def _findings(columns: Columns, part: int, records: Sequence[Record]) -> list[Finding]:
@@ -204,10 +181,11 @@ def _findings(columns: Columns, part: int, records: Sequence[Record]) -> list[Fi
         "L2": f"a field of the user or tenant ({count} values)",
         "L11": f"a part of {tokens} tokens with {count} values",
     }
+    behind = behind_shared_text(columns.parts[part].role)
     mends = {
-        "L1": f"drop it, or move it behind the shared text, to the end of the {where}",
-        "L2": f"move it behind the shared text, to the end of the {where}",
-        "L11": f"put the shared text first, and this to the end of the {where}",
+        "L1": f"drop it, or move it {behind}",
+        "L2": f"move it {behind}",
+        "L11": f"put the shared text first: move it {behind}",
     }
     example = _example(columns, part, records)
     return [

@@ -22,12 +22,14 @@ class LogSketch:
     The distinct prefixes of the log, in blocks of BLOCK_BYTES bytes, are estimated from those whose
     64-bit hash falls below a threshold, which halves whenever there are more than max_hashes of
     them: the estimate is exact until then, and has a relative error of about 1 / sqrt(max_hashes)
-    afterwards. Requests that have token ids are sketched by these.
+    afterwards. Requests that have token ids are sketched by these; num_ids counts them, num_bytes
+    the text of the others.
     """
 
     def __init__(self, max_hashes: int = 1 << 18) -> None:
         self.num_requests = 0
         self.num_bytes = 0
+        self.num_ids = 0
         self.num_blocks = 0
         self.num_length_only = 0
         self.num_sessions_named = 0
@@ -51,17 +53,15 @@ class LogSketch:
         if not record.segments:
             self.num_length_only += 1
             return
-        text = b"".join(
-            b"\x00%s\x00%s"
-            % (
-                segment.role.encode(),
-                segment.content.encode()
-                if isinstance(segment.content, str)
-                else segment.content.tobytes(),
-            )
-            for segment in record.segments
-        )
-        self.num_bytes += len(text)
+        text = b""
+        for segment in record.segments:
+            if isinstance(segment.content, str):
+                content = segment.content.encode()
+                self.num_bytes += len(content)
+            else:
+                content = segment.content.tobytes()
+                self.num_ids += len(segment.content)
+            text += b"\x00%s\x00%s" % (segment.role.encode(), content)
         blocks = len(text) // BLOCK_BYTES
         self.num_blocks += blocks
         if blocks:

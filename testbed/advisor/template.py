@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from testbed.advisor.text import normal, units
 from testbed.workloads.formats.record import TOOL, Record
@@ -27,6 +27,10 @@ MOVING_SHARE = 0.1
 SIGNATURE = 8
 COMMON_SHARE = 0.2
 MIN_SIMILARITY = 0.5
+MIN_REPEATED = 3
+"""Prompts of a template that have a unit, from which on it is repeated text and not new."""
+HALF_SHARE = 0.5
+"""Of the prompts have new units in a slot, and as many repeated ones, if it is split into these."""
 MAX_COLUMNS = 12
 SAME_COUNT_SHARE = 0.9
 
@@ -42,25 +46,37 @@ class Unit(NamedTuple):
 
 
 class Template(NamedTuple):
-    """prompts: positions of the records. anchors: (key, occurrence in the prompt), in order."""
+    """prompts: positions of the records. anchors: (key, occurrence in the prompt), in order.
+
+    repeated: keys of the units that several of the prompts have.
+    """
 
     prompts: list[int]
     anchors: list[tuple[int, int]]
+    repeated: frozenset[int]
 
 
 class Slot(NamedTuple):
     """Where a varying part stands: in which gap between anchors, in segments of which role.
 
     column: the unit's place where nearly all prompts have num_units there; None for all of them.
+    half: of these only the units that are new in the prompt, or only those that others repeat.
     """
 
     gap: int
     role: str
     column: int | None
     num_units: int
+    half: Literal["", "new", "repeated"] = ""
 
-    def units(self, alignment: Alignment) -> list[Unit]:
-        """What an aligned prompt has there."""
+    def units(self, alignment: Alignment, repeated: frozenset[int]) -> list[Unit]:
+        """What an aligned prompt has there. repeated: the template's."""
+        found = self._both_halves(alignment)
+        if not self.half:
+            return found
+        return [unit for unit in found if (unit.key in repeated) == (self.half == "repeated")]
+
+    def _both_halves(self, alignment: Alignment) -> list[Unit]:
         found = [unit for unit in alignment.gaps[self.gap] if unit.role == self.role]
         if self.column is None:
             return found
@@ -142,7 +158,13 @@ def find_templates(prompts: Sequence[Sequence[Unit]]) -> list[Template]:
             leaders.append(signature)
             members.append([i])
     groups = sorted((m for m in members if len(m) >= MIN_PROMPTS), key=lambda m: (-len(m), m[0]))
-    return [Template(group, _anchors([prompts[i] for i in group])) for group in groups]
+    return [_template(group, [prompts[i] for i in group]) for group in groups]
+
+
+def _template(group: list[int], prompts: Sequence[Sequence[Unit]]) -> Template:
+    frequency = Counter(key for prompt in prompts for key in {unit.key for unit in prompt})
+    repeated = frozenset(key for key, count in frequency.items() if count >= MIN_REPEATED)
+    return Template(group, _anchors(prompts), repeated)
 
 
 def parts_of(template: Template, prompts: Sequence[Sequence[Unit]]) -> list[Part]:
@@ -150,8 +172,10 @@ def parts_of(template: Template, prompts: Sequence[Sequence[Unit]]) -> list[Part
     aligned = [align(prompts[i], template) for i in template.prompts]
     found: list[Part] = []
     for gap in range(len(template.anchors) + 1):
-        for slot in _slots(gap, [alignment.gaps[gap] for alignment in aligned]):
-            found.append(Part(slot.role, slot, [slot.units(alignment) for alignment in aligned]))
+        for whole in _slots(gap, [alignment.gaps[gap] for alignment in aligned]):
+            for slot in _halves(whole, aligned, template.repeated):
+                units = [slot.units(alignment, template.repeated) for alignment in aligned]
+                found.append(Part(slot.role, slot, units))
         if gap < len(template.anchors):
             held = [alignment.anchors[gap] for alignment in aligned]
             role = next(unit.role for unit in held if unit is not None)
@@ -258,3 +282,15 @@ def _slots(gap: int, contents: Sequence[Sequence[Unit]]) -> list[Slot]:
         else:
             found.append(Slot(gap, role, None, count))
     return found
+
+
+def _halves(slot: Slot, aligned: Sequence[Alignment], repeated: frozenset[int]) -> list[Slot]:
+    """The slot, or its new and its repeated units apart, in the order in which most have them."""
+    halves = slot._replace(half="new"), slot._replace(half="repeated")
+    new, old = ([half.units(one, repeated) for one in aligned] for half in halves)
+    least = HALF_SHARE * len(aligned)
+    if sum(map(bool, new)) < least or sum(map(bool, old)) < least:
+        return [slot]
+    both = [(a[0], b[0]) for a, b in zip(new, old, strict=True) if a and b]
+    new_first = sum((a.segment, a.start) < (b.segment, b.start) for a, b in both)
+    return list(halves if 2 * new_first > len(both) else halves[::-1])

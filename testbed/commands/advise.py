@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
+
+from testbed.commands.input_options import add_input_options, open_records
 
 
 def add(commands: Any) -> None:
@@ -19,17 +20,7 @@ def add(commands: Any) -> None:
         "a better scheduler would win. Nothing is recommended below 200 requests, or of a file "
         "that has lengths alone.",
     )
-    parser.add_argument("file", metavar="FILE", help="a file, or a name inside the data folder")
-    parser.add_argument("--format", help="instead of finding it by the content")
-    parser.add_argument(
-        "--tokenizer",
-        type=Path,
-        metavar="FILE",
-        help="a model's tokenizer.json; without one, text is cut about every four characters",
-    )
-    parser.add_argument(
-        "--skip-bad-lines", action="store_true", help="count bad lines instead of stopping"
-    )
+    add_input_options(parser)
     parser.add_argument(
         "--run-requests",
         type=int,
@@ -86,19 +77,14 @@ def _advise(options: argparse.Namespace) -> int:
     from testbed.advisor.page import markdown_page, text_page
     from testbed.advisor.statements import Section, say
     from testbed.advisor.verdict import Thresholds
-    from testbed.workloads.formats.reader import read_records
     from testbed.workloads.tokenize import load_tokenizer
 
     setting = Setting(_cache_tokens(options), options.concurrency, options.page_size)
     thresholds = Thresholds(options.go, options.no_go, options.min_requests)
     if options.min_prefix < 0:
         raise ValueError(f"min_prefix={options.min_prefix}: at least 0 is needed")
-    for path in (options.markdown, options.json):
-        if path is not None and not path.parent.is_dir():
-            raise FileNotFoundError(f"{path}: its folder does not exist")
-    reader = read_records(
-        options.file, options.format, on_error="skip" if options.skip_bad_lines else "raise"
-    )
+    reader = open_records(options)
+    _check_outputs(options, reader.path)
     with _Progress() as progress:
         advice = advise(
             reader,
@@ -111,7 +97,11 @@ def _advise(options: argparse.Namespace) -> int:
         )
     sections = advice.sections
     if reader.skipped_lines:
-        skipped = say("{skipped:,} bad lines were skipped.", skipped=reader.skipped_lines)
+        skipped = say(
+            "{skipped:,} bad {lines} skipped.",
+            skipped=reader.skipped_lines,
+            lines="line was" if reader.skipped_lines == 1 else "lines were",
+        )
         first = Section(sections[0].title, [*sections[0].statements, skipped])
         sections = [first, *sections[1:]]
     title = f"Advice on {reader.path.name} ({reader.format})"
@@ -137,10 +127,29 @@ def _cache_tokens(options: argparse.Namespace) -> int:
     return kv_pool_tokens(get_model(options.model), get_accelerator(options.hardware))
 
 
+def _check_outputs(options: argparse.Namespace, log: Path) -> None:
+    """OSError before anything is read, if a page could not be written or would replace a file that
+    is read or the other page."""
+    from testbed.whole_file import check_writable
+
+    inputs = [log, *([options.tokenizer] if options.tokenizer is not None else [])]
+    outputs = [
+        check_writable(path, [one for one in inputs if Path(one).exists()])
+        for path in (options.markdown, options.json)
+        if path is not None
+    ]
+    if len(outputs) == 2 and outputs[0] == outputs[1]:
+        raise OSError(
+            f"--markdown={options.markdown}, --json={options.json}: they are one file; two are "
+            "needed"
+        )
+
+
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    from testbed.whole_file import whole_file
+
+    with whole_file(path) as stream:
+        stream.write(text.encode("utf-8"))
 
 
 class _Progress:

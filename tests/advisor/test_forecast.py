@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from testbed.advisor.fingerprint import fingerprint
 from testbed.advisor.forecast import Forecast, Setting, forecast
-from testbed.advisor.verdict import Thresholds, decide, warnings
+from testbed.advisor.verdict import Thresholds, decide, decision, margin, warnings
 from testbed.workloads.formats.record import PROMPT, Record, RecordSegment
 from testbed.workloads.tokenize import StandInTokenizer
 
@@ -52,7 +54,7 @@ def test_clients_that_share_are_warned_about_isolation() -> None:
 
 def test_a_small_client_that_loses_its_hits_is_found() -> None:
     small = ["ss"] * 8
-    records = []
+    records: list[Record] = []
     for _ in range(30):
         records.append(record(len(records) + 1, [*small, "q"], "small"))
         for j in range(30):
@@ -69,8 +71,23 @@ def test_a_small_client_that_loses_its_hits_is_found() -> None:
 def test_requests_that_never_fit_are_counted_and_left_out() -> None:
     records = [*alternating(4), record(5, ["cc"] * 100)]
     found = forecast_of(records, Setting(cache_tokens=40, concurrency=1, page_size=4))
-    assert found.now.refused == 1
+    assert found.refused == 1
     assert len(found.now.tokens) == len(found.unlimited_hits) == 4
+    # Of the four that fit, 9 tokens each, the second of each document finds its 8.
+    for bound in (found.bound, found.mended_bound, found.isolated_bound):
+        assert (bound.hit_tokens, bound.total_tokens) == (2 * 8, 4 * 9)
+    assert found.gaps.by_lever == pytest.approx({"template": 0, "capacity": 0, "scheduling": 0})
+    with pytest.raises(ValueError, match="cache_tokens=4: none of the 5 requests fits"):
+        forecast_of(records, Setting(cache_tokens=4, concurrency=1, page_size=4))
+
+
+def test_requests_that_only_fit_before_the_mends_are_left_out_of_both() -> None:
+    records = alternating(4)
+    longer = [*records[:3], record(4, ["bb"] * 8 + ["cc"] * 60)]
+    setting = Setting(cache_tokens=40, concurrency=1, page_size=4)
+    found = forecast([records], [longer], StandInTokenizer(), setting)
+    assert found.refused == 1
+    assert found.bound.total_tokens == found.mended_bound.total_tokens == 3 * 9
 
 
 @pytest.mark.parametrize(
@@ -97,3 +114,33 @@ def test_thresholds_are_options_and_are_checked() -> None:
         Thresholds(no_go=0.5)
     with pytest.raises(ValueError, match="cache_tokens=8: at least page_size=16 is needed"):
         Setting(cache_tokens=8)
+
+
+def test_all_starved_clients_are_counted_and_five_named() -> None:
+    records: list[Record] = []
+    for _ in range(20):
+        for j in range(7):
+            records.append(record(len(records) + 1, [f"s{'abcdefg'[j]}"] * 8 + ["q"], f"small {j}"))
+            for k in range(20):
+                words = [f"x{'abcdefghij'[k % 10]}{'abcdefg'[j]}"] * 8
+                records.append(record(len(records) + 1, [*words, "q"], "large"))
+    found = forecast_of(records, Setting(cache_tokens=60, concurrency=1, page_size=4))
+    (said,) = [one for one in warnings(found) if one.text.startswith("Starvation")]
+    assert said.numbers["count"] == 7
+    assert said.text.count("small ") == 1 + 5 and ", ..." in said.text
+
+
+def test_an_interval_that_tells_nothing_is_not_printed() -> None:
+    found = forecast_of(alternating(16), Setting(cache_tokens=1000, concurrency=1, page_size=4))
+    for half_width in (math.nan, 2.039):
+        assert "%" not in margin(replace(found.now, half_width=half_width))
+    assert margin(replace(found.now, half_width=0.0123)) == " ± 1.2%"
+
+
+def test_where_order_wins_nothing_the_page_says_so() -> None:
+    records = [record(i + 1, ["aa"] * 12 + [f"q{i}"]) for i in range(16)]
+    found = forecast_of(records, Setting(cache_tokens=10_000, concurrency=1, page_size=4))
+    seen = fingerprint([records], StandInTokenizer(), 4)
+    choice, said = decision(16, seen, seen, found, Thresholds(min_requests=1))
+    assert choice == "cache_aware"
+    assert "wins next to nothing (at most 0.0%)" in said[-1].text

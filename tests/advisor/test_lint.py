@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from testbed.advisor.lint import Lint, lint
+from testbed.advisor.segment_order import order_statements
 from testbed.workloads.data_folder import data_folder
 from testbed.workloads.formats.chat import chat_record
 from testbed.workloads.formats.prompts import prompt_record
@@ -143,3 +145,121 @@ def test_each_finding_names_its_place_and_mend(invented: planted.Material) -> No
     assert here.text.startswith("Request: ") and here.text != there.text
     assert finding.requests == 240
     assert "move it behind the shared text" in finding.mend
+
+
+def rag_prompts(
+    write: Callable[[int, list[str], str], str], shuffled: bool = False, count: int = 160
+) -> list[planted.Chat]:
+    """Prompts of three of twelve chunks each, as `write(number, chunks, question)` writes them."""
+    material = planted.invented()
+    rules_text = "\n".join(material.instructions)
+    lines = []
+    for number in range(count):
+        rng = random.Random(number)
+        chosen = sorted(rng.sample(range(12), 3) if number % 4 == 0 else rng.sample(range(4), 3))
+        if shuffled:
+            rng.shuffle(chosen)
+        words = " ".join(rng.choice(planted.WORDS) for _ in range(9))
+        chunks = [material.chunks[i] for i in chosen]
+        user = write(number, chunks, f"Question: {words} {number}?")
+        lines.append(
+            {
+                "messages": [
+                    {"role": "system", "content": rules_text},
+                    {"role": "user", "content": user},
+                ]
+            }
+        )
+    return lines
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda n, c, q: "\n---\n".join(c) + "\n\n" + q, id="rules"),
+        pytest.param(lambda n, c, q: "\n".join([*c, q]), id="lines"),
+        pytest.param(
+            lambda n, c, q: "\n".join(
+                [*(f'<doc id="{len(one)}">\n{one}\n\nEnd.\n</doc>' for one in c), q]
+            ),
+            id="tags",
+        ),
+        pytest.param(
+            lambda n, c, q: "\n\n".join(
+                [*(one.replace(". ", ".\n\n").replace("\n\n", "\n", 1) for one in c), q]
+            ),
+            id="paragraphs",
+        ),
+    ],
+)
+def test_chunks_in_another_order_are_found_however_they_are_set_off(
+    write: Callable[[int, list[str], str], str],
+) -> None:
+    found = linted(rag_prompts(write, shuffled=True))
+    assert rules(found) == ["L6"]
+    # The mend is as good as having sent them in the order of their ids, but for rare chunks.
+    clean = linted(rag_prompts(write))
+    assert rules(clean) == []
+    assert found.mended.rate == pytest.approx(clean.now.rate, abs=0.03)
+
+
+def test_a_question_ahead_of_chunks_moves_behind_them() -> None:
+    first = linted(rag_prompts(lambda n, c, q: "\n\n".join([q, *c])))
+    last = linted(rag_prompts(lambda n, c, q: "\n\n".join([*c, q])))
+    assert rules(first) == ["L11"]
+    assert rules(last) == []
+    assert first.mended.rate == pytest.approx(last.now.rate, abs=0.03)
+
+
+def test_a_date_of_few_values_on_the_first_line_is_found(invented: planted.Material) -> None:
+    def dated(turn: planted.Turn) -> None:
+        turn.system = f"Today is 2026-03-{1 + turn.number // 24:02d}.\n" + turn.system
+
+    found = linted(planted.raw(invented, dated, 120))
+    clean = linted(planted.raw(invented, None, 120))
+    assert rules(found) == ["L1"]
+    assert found.mended.rate == pytest.approx(clean.now.rate, abs=0.02)
+
+
+def test_two_new_lines_that_only_win_together_are_moved_together(
+    invented: planted.Material,
+) -> None:
+    def two(turn: planted.Turn) -> None:
+        key = turn.rng.getrandbits(128)
+        turn.system = f"Request-ID: {key:032x}\nuser_id: u{turn.number}\n" + turn.system
+
+    found = linted(planted.rag(invented, two, 120))
+    assert set(rules(found)) == {"L1", "L2"}
+    assert found.mended.rate > 0.9 * linted(planted.rag(invented, None, 120)).now.rate
+
+
+def test_single_shots_have_no_shared_text_that_could_be_padded() -> None:
+    words = planted.WORDS
+    lines = [{"prompt": f"Tell me {words[i % 90]} {words[i * 7 % 89]} {i * 31}"} for i in range(90)]
+    # They have two tokens in common, by chance, and no page.
+    assert rules(linted(lines)) == []
+
+
+def test_a_time_that_is_written_anew_into_earlier_turns_is_named(
+    invented: planted.Material,
+) -> None:
+    def stamped(turn: planted.Turn) -> None:
+        now = f"2026-03-04T10:{turn.number // 60:02d}:{turn.number % 60:02d}Z"
+        turn.history = [f"fetched_at: {now} {text}" for text in turn.history]
+
+    found = linted(planted.chat(invented, stamped))
+    assert rules(found) == ["L5"]
+    assert "sent again with another time or id in it" in found.costs[0].finding.problem
+    assert "write a time or id into a message once" in found.costs[0].finding.mend
+
+
+def test_other_orders_are_told_where_they_win_and_turns_stay_in_theirs(
+    invented: planted.Material,
+) -> None:
+    def statements(lines: list[planted.Chat]) -> list[str]:
+        records = [chat_record(i + 1, line) for i, line in enumerate(lines)]
+        found = lint(records, StandInTokenizer(), 16, 0)
+        return [one.text for one in order_statements(found, records, StandInTokenizer(), 16)]
+
+    assert statements(planted.chat(invented)) == []
+    assert statements(planted.rag(invented, count=120)) == []
