@@ -129,11 +129,13 @@ print(text_page("Advice on the log", advice["as logged"].sections))
 # %%
 rows = [
     {
+        "workload": "chat log",
         "order": name,
         "cache.tokens": setting.cache_tokens,
         "scheduler": "fcfs",
         "measured_half_width": one.rates.now.half_width,
         **{rate: getattr(one.rates.gaps, rate) for rate in RATES},
+        **one.rates.gaps.by_lever,
     }
     for name, one in advice.items()
 ]

@@ -81,8 +81,9 @@ def test_the_list_names_every_benchmark_and_all_its_bars(
 ) -> None:
     assert main([]) == 0
     printed = capsys.readouterr().out
-    names = ["exact", "cache", "simulator", "trace", "scheduling", "fairness", "eviction"]
-    names += ["routing", "cluster", "engine", "overhead", "fidelity"]
+    names = ["exact", "cache", "simulator", "trace", "miss_ratio", "advisor", "scheduling"]
+    names += ["fairness", "eviction", "routing", "cluster", "engine", "overhead", "fidelity"]
+    names += ["sweep", "startup"]
     assert [b.name for b in BENCHMARKS] == names
     for benchmark in BENCHMARKS:
         assert benchmark.bars
