@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from testbed.reports.comparison import ORACLE_NOTE, Comparison
-from testbed.reports.style import MARKERS, STYLE, TEXT_WIDTH, colours, publish
+from testbed.reports.style import MARKERS, STYLE, TEXT_WIDTH, looks, publish
 
 GAPS = {
     "max_service_gap": "Largest service gap (total tokens)",
@@ -62,9 +62,12 @@ def frontier_figure(comparison: Comparison) -> Figure:
 def _points(axes: Axes, comparison: Comparison, gap: str, gain: str) -> None:
     axes.grid()
     labels = list(comparison.groups)
-    own = colours(labels)
+    own = looks(labels)
     paths: dict[str, list[tuple[float, float]]] = {}
-    for place, label in enumerate(labels):
+    for label in labels:
+        # A policy's first setting has its own marker, the others those that follow it.
+        points = paths.setdefault(label.split(" ")[0], [])
+        marker = MARKERS[(MARKERS.index(own[label].marker) + len(points)) % len(MARKERS)]
         x, y = comparison.interval(label, gap), comparison.interval(label, gain)
         spread = [None if math.isnan(v.half_width) else v.half_width for v in (x, y)]
         axes.errorbar(
@@ -72,15 +75,15 @@ def _points(axes: Axes, comparison: Comparison, gap: str, gain: str) -> None:
             y.mean,
             xerr=spread[0],
             yerr=spread[1],
-            fmt=MARKERS[place % len(MARKERS)],
-            color=own[label],
+            fmt=marker,
+            color=own[label].colour,
             markersize=5,
             elinewidth=0.8,
             label=_short(label) + comparison.mark(label),
         )
-        paths.setdefault(label.split(" ")[0], []).append((x.mean, y.mean))
+        points.append((x.mean, y.mean))
     for policy, points in paths.items():
-        colour = own[next(label for label in labels if label.split(" ")[0] == policy)]
+        colour = own[next(label for label in labels if label.split(" ")[0] == policy)].colour
         axes.plot(*zip(*points, strict=True), color=colour, linewidth=0.6, alpha=0.6, zorder=1)
     if any(x > 0 for points in paths.values() for x, _ in points):
         axes.set_xscale("log")
