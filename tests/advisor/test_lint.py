@@ -133,6 +133,25 @@ def test_a_shared_prefix_below_what_is_cached_is_found() -> None:
     assert rules(linted(long, min_prefix=1024)) == ["L9"]
 
 
+def real_prompts(real: planted.Material, shared_tokens: int) -> list[planted.Chat]:
+    """A beginning of the airline's policy of so many tokens, before 60 scraps of PEPs."""
+    policy = " ".join(" ".join(real.instructions).split())
+    beginnings = (policy[:end] + "\n" for end in range(3 * shared_tokens, len(policy)))
+    shared = next(b for b in beginnings if len(StandInTokenizer().encode([b])[0]) == shared_tokens)
+    scraps = [" ".join(chunk.split()[at : at + 12]) for chunk in real.chunks for at in (3, 20, 40)]
+    return [{"prompt": shared + scrap} for scrap in scraps[:60]]
+
+
+def test_real_shared_text_that_ends_within_a_page_is_found(real: planted.Material) -> None:
+    assert rules(linted(real_prompts(real, 2 * 16 + 9))) == ["L8"]
+    assert rules(linted(real_prompts(real, 3 * 16))) == []
+
+
+def test_a_real_prefix_below_what_is_cached_is_found(real: planted.Material) -> None:
+    assert rules(linted(real_prompts(real, 48 * 16), min_prefix=1024)) == ["L9"]
+    assert rules(linted(real_prompts(real, 65 * 16), min_prefix=1024)) == []
+
+
 def test_each_finding_names_its_place_and_mend(invented: planted.Material) -> None:
     found = linted(planted.rag(invented, planted.request_id_in_the_middle))
     finding = found.costs[0].finding
