@@ -136,10 +136,13 @@ def test_a_shared_prefix_below_what_is_cached_is_found() -> None:
 def real_prompts(real: planted.Material, shared_tokens: int) -> list[planted.Chat]:
     """A beginning of the airline's policy of so many tokens, before 60 scraps of PEPs."""
     policy = " ".join(" ".join(real.instructions).split())
-    beginnings = (policy[:end] + "\n" for end in range(2 * shared_tokens, len(policy)))
+    beginnings = (policy[:end] for end in range(2 * shared_tokens, len(policy)))
     shared = next(b for b in beginnings if len(StandInTokenizer().encode([b])[0]) == shared_tokens)
-    scraps = [" ".join(chunk.split()[at : at + 12]) for chunk in real.chunks for at in (3, 20, 40)]
-    return [{"prompt": shared + scrap} for scrap in scraps[:60]]
+    scraps = [chunk.split()[at : at + 12] for chunk in real.chunks for at in range(0, 100, 5)]
+    # Some PEPs quote the same sentences.
+    unlike = {scrap[0].lower()[:3]: " ".join(scrap) for scrap in scraps}
+    # The line break is a token with what follows it.
+    return [{"prompt": f"{shared}\n{scrap}"} for scrap in unlike.values()]
 
 
 def test_real_shared_text_that_ends_within_a_page_is_found(real: planted.Material) -> None:
