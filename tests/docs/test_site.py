@@ -17,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from experiments.benchmarks.__main__ import BENCHMARKS
 from experiments.figures.catalogue import FIGURES
-from experiments.run import CONF, register_options, with_foreign_policies
+from experiments.run import CONF, choice_store, register_options, with_foreign_policies
 from testbed.conformance.battery import battery
 from testbed.conformance.kit import examine, subject_of
 from testbed.core.records import DECISION_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
@@ -131,6 +131,8 @@ def options(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(tutorial_policy(), "tutorial.md", "exec", dont_inherit=True), module.__dict__)
     register_options()
+    # A sweep of another test would send the policy to workers, which cannot import it.
+    monkeypatch.setattr(choice_store(), "named", set())
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         yield
 

@@ -47,6 +47,8 @@ def command(
 ) -> Command:
     """`python -m experiments.run ARGUMENTS`, with small defaults, writing to tmp_path/out."""
     monkeypatch.delenv(run.FULL_ERROR, raising=False)
+    # What one test names by its path is not sent to the workers of another.
+    monkeypatch.setattr(run.choice_store(), "named", set())
 
     def call(*arguments: str, small: bool = True) -> Finished:
         defaults = ["workload.num_requests=12"] if small else []
