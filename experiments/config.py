@@ -231,7 +231,9 @@ def build_simulation(options: Mapping[str, Any], build: Build) -> Simulation:
     latency: LatencyModel
     if options["latency"] is None:
         efficiency = get_efficiency(accelerator.name, hardware["engine"])
-        latency = Roofline(model, accelerator, efficiency, hardware["tp"])
+        latency = Roofline(
+            model, accelerator, efficiency, hardware["tp"], hardware["shared_prefix_decode"]
+        )
     else:
         latency, _ = read_latency(options["latency"])
     cost = CostModel(
@@ -262,6 +264,7 @@ def _hardware_options(accelerator: Accelerator) -> type:
         extra={
             "engine": (str, engines[0]),
             "tp": (int, 1),
+            "shared_prefix_decode": (bool, False),
             "utilisation": (float, 0.9),
             "reserve_bytes": (float, 3e9),
         },

@@ -94,7 +94,8 @@ def _forecast_of(results: Results, run: str, hit_rate: float) -> Forecast:
         latency, *_ = read_latency(config["latency"])
     else:
         efficiency = get_efficiency(accelerator.name, hardware["engine"])
-        latency = Roofline(model, accelerator, efficiency, hardware["tp"])
+        shares = hardware.get("shared_prefix_decode", False)
+        latency = Roofline(model, accelerator, efficiency, hardware["tp"], shares)
     pool = config["cache"]["tokens"] or kv_pool_tokens(
         model, accelerator, hardware["tp"], hardware["utilisation"], hardware["reserve_bytes"]
     )

@@ -1,15 +1,16 @@
 """Whether simulated times are the engine's, on this CPU, for loads that no fit has seen.
 
-In every round each load is served once, after a calibration pass of its own, as a machine does not
-keep one speed for minutes. The latency model is fitted to all calibration passes; each load's
-figures are predicted once and held against the median of the engine's runs. An error may be as
-large as its limit, or as the distance of a run of the engine from that median where that is larger.
+In every round each load is served once, between two calibration passes, as a machine does not keep
+one speed for minutes. The latency model is fitted to all calibration passes. Each run is predicted
+at the speed that the machine had in the passes around it. The median of the errors may be as large
+as its limit, or as the distance of a run of the engine from the runs' median where that is larger.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benchmarks.bars import Bar, Benchmark, Reached
 from experiments.benchmarks.peer_venv import PeerError
@@ -17,10 +18,10 @@ from experiments.progress import ProgressBar
 from testbed.commands.calibrate import residual_table
 from testbed.commands.engine_options import after
 from testbed.commands.free_running import simulate_case
-from testbed.core.records import RunRecord, joined
+from testbed.core.records import Columns, RunRecord, joined
 from testbed.metrics.fidelity import Prediction, compare_runs
 from testbed.reports.fidelity import NAMES, fidelity_table
-from testbed.sim.fitted import fit_latency, residuals
+from testbed.sim.fitted import Residual, fit_latency, residuals
 
 if TYPE_CHECKING:
     from testbed.engine.engine import Engine
@@ -90,34 +91,55 @@ def load_engine() -> Engine:
     return Engine(wrap_module("llama-4m", module, torch.device("cpu")))
 
 
-def run() -> list[Reached]:
-    """Calibrate, measure, predict, compare."""
-    engine = load_engine()
-    from testbed.engine.calibration import CalibrationGrid, measure_steps, num_requests, warm_up
+class PairedRuns(NamedTuple):
+    """Runs of the engine by load, and run by run what was predicted of them.
+
+    passes: how many calibration passes the prices were fitted to, and how well they fit.
+    """
+
+    measured: Mapping[str, list[RunRecord]]
+    predicted: Mapping[str, list[RunRecord]]
+    passes: int
+    residuals: Mapping[str, Residual]
+
+
+def paired_runs(engine: Engine, rounds: int, num_requests: int) -> PairedRuns:
+    """Calibrate and serve in turns, then fit and predict."""
+    from testbed.engine import calibration
     from testbed.engine.held_out import held_out_cases
 
-    grid = CalibrationGrid()
-    warm_up(engine, grid)
-    cases = held_out_cases(engine, grid, NUM_REQUESTS)
-    passes = []
-    runs: dict[str, list[RunRecord]] = {case.name: [] for case in cases}
-    a_round = sum(num_requests(grid) + len(case.workload) for case in cases)
-    with ProgressBar(ROUNDS * a_round, "fidelity") as bar:
+    grid = calibration.CalibrationGrid()
+    calibration.warm_up(engine, grid)
+    cases = held_out_cases(engine, grid, num_requests)
+    calibrating = calibration.num_requests(grid)
+    served = sum(calibrating + len(case.workload) for case in cases)
+    passes: list[Columns] = []
+    measured: dict[str, list[RunRecord]] = {case.name: [] for case in cases}
+    with ProgressBar(rounds * served + calibrating, "engine") as bar:
         done = 0
-        for case in ROUNDS * cases:
-            passes.append(measure_steps(engine, grid, after(done, bar.show)))
-            done += num_requests(grid)
-            runs[case.name].append(case.run(engine, after(done, bar.show)).record)
+        for case in rounds * cases:
+            passes.append(calibration.measure_steps(engine, grid, after(done, bar.show)))
+            done += calibrating
+            measured[case.name].append(case.run(engine, after(done, bar.show)).record)
             done += len(case.workload)
-    measured = joined(passes)
-    latency = fit_latency(measured)
-    print(
-        f"the fit, on {ROUNDS} calibration passes:\n{residual_table(residuals(latency, measured))}"
-    )
+        passes.append(calibration.measure_steps(engine, grid, after(done, bar.show)))
+    latency = fit_latency(joined(passes))
+    took = [1 / (1 + residuals(latency, each)["all"].total_error) for each in passes]
+    predicted: dict[str, list[RunRecord]] = {case.name: [] for case in cases}
+    for case, before, later in zip(rounds * cases, took, took[1:], strict=False):
+        then = latency.slower((before + later) / 2)
+        predicted[case.name].append(simulate_case(case, then))
+    return PairedRuns(measured, predicted, len(passes), residuals(latency, joined(passes)))
+
+
+def run() -> list[Reached]:
+    """Measure, predict, compare."""
+    runs = paired_runs(load_engine(), ROUNDS, NUM_REQUESTS)
+    print(f"the fit, on {runs.passes} calibration passes:\n{residual_table(runs.residuals)}")
     predictions = [
         row
-        for case in cases
-        for row in compare_runs(case.name, simulate_case(case, latency), runs[case.name])
+        for load, measured in runs.measured.items()
+        for row in compare_runs(load, runs.predicted[load], measured)
     ]
     print(
         f"\n{ROUNDS} runs of each load, none of them in the fit:\n{fidelity_table(predictions)}\n"

@@ -88,7 +88,7 @@ def make_batch(point: Point, built: Built, draw: np.random.Generator) -> Batch:
         end = point.prefix + point.chunk
         prompt = sequence(point.rows, end, point.prefix, end)
         prefills.append(Prefill(prompt, point.prefix, point.chunk))
-    shape = shape_of(decodes, point.rows * point.context, prefills)
+    shape = shape_of(decodes, point.rows * point.context, 0, prefills)
     return Batch(1, decodes, prefills, shape)
 
 

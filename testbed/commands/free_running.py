@@ -43,7 +43,8 @@ def validate_times(engine: Engine, options: argparse.Namespace) -> int:
                 measured[case.name].append(case.run(engine, after(done, show)).record)
                 done += len(case.workload)
     for case in cases:
-        predictions += compare_runs(case.name, simulate_case(case, latency), measured[case.name])
+        predicted = options.runs * [simulate_case(case, latency)]
+        predictions += compare_runs(case.name, predicted, measured[case.name])
     print(f"{engine.model.name} on {hardware}, {options.runs} runs of the engine each\n")
     print(fidelity_table(predictions))
     if options.figure is not None:

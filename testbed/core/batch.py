@@ -16,6 +16,8 @@ class BatchShape(NamedTuple):
     prefill_context: sum over prefill rows of context + n: the KV that is read.
     decode_context: sum over decode rows of the context length, the new token included.
     logit_rows: rows whose next token is sampled (decode rows and prefills that complete).
+    decode_shared: of decode_context, the KV in pages that another decode row before reads too: what
+    attention over shared prefixes spares.
     """
 
     decode_rows: int = 0
@@ -25,6 +27,7 @@ class BatchShape(NamedTuple):
     prefill_pairs: int = 0
     prefill_context: int = 0
     logit_rows: int = 0
+    decode_shared: int = 0
 
 
 class Prefill(NamedTuple):
@@ -40,8 +43,10 @@ class Prefill(NamedTuple):
         return self.start + self.num_tokens == len(self.sequence.tokens)
 
 
-def shape_of(decodes: list[Sequence], context: int, prefills: list[Prefill]) -> BatchShape:
-    """The shape of a step; `context` is the decode rows' summed context, new tokens included."""
+def shape_of(
+    decodes: list[Sequence], context: int, shared: int, prefills: list[Prefill]
+) -> BatchShape:
+    """The shape of a step; context, shared: decode_context and decode_shared."""
     tokens = pairs = prefill_context = 0
     logit_rows = len(decodes)
     for row in prefills:
@@ -50,7 +55,7 @@ def shape_of(decodes: list[Sequence], context: int, prefills: list[Prefill]) -> 
         prefill_context += row.start + row.num_tokens
         logit_rows += row.completes
     return BatchShape(
-        len(decodes), context, len(prefills), tokens, pairs, prefill_context, logit_rows
+        len(decodes), context, len(prefills), tokens, pairs, prefill_context, logit_rows, shared
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+import numpy as np
+
 from testbed.core.request import Sequence
 
 
@@ -21,19 +23,25 @@ class DecodeSet:
         "_finish_clocks",
         "_finishing",
         "_page_size",
+        "_readers",
         "clock",
         "context",
         "members",
+        "shared",
     )
 
-    def __init__(self, page_size: int) -> None:
+    def __init__(self, page_size: int, num_pages: int) -> None:
         self._page_size = page_size
+        # By page id, the members that had computed the whole page when they joined.
+        self._readers = np.zeros(num_pages, dtype=np.int32)
         self._due: dict[int, list[Sequence]] = {}
         self._finishing: dict[int, list[Sequence]] = {}
         self._finish_clocks: list[int] = []
         self.clock = 0
         self.context = 0
         """Sum of the members' num_computed_tokens."""
+        self.shared = 0
+        """Of `context`, tokens in pages that a member who joined before reads too."""
         self.members: dict[Sequence, None] = {}
 
     def __len__(self) -> int:
@@ -43,6 +51,11 @@ class DecodeSet:
         """Its prefill is complete and its next token produced."""
         self.members[sequence] = None
         self.context += sequence.num_computed_tokens
+        # Only whole pages are ever shared, and whoever joins has found or published them already.
+        pages = sequence.pages[: sequence.num_computed_tokens // self._page_size]
+        others = self._readers[pages]
+        self._readers[pages] = others + 1
+        self.shared += int(np.count_nonzero(others)) * self._page_size
         room = sequence.num_pages * self._page_size - sequence.num_computed_tokens
         self._await_page(sequence, self.clock + room)
         finish = self.clock + sequence.num_output_tokens - sequence.num_generated_tokens
@@ -55,8 +68,12 @@ class DecodeSet:
         sequence.joined_clock = self.clock
 
     def leave(self, sequence: Sequence) -> None:
-        """It finished or was preempted: write down how far it came."""
+        """It finished or was preempted: write down how far it came. Its pages are still its own."""
         del self.members[sequence]
+        pages = sequence.pages[: sequence.num_joined_computed // self._page_size]
+        others = self._readers[pages] - 1
+        self._readers[pages] = others
+        self.shared -= int(np.count_nonzero(others)) * self._page_size
         self._due[sequence.page_due].remove(sequence)
         if sequence.finish_due in self._finishing:
             self._finishing[sequence.finish_due].remove(sequence)

@@ -66,7 +66,7 @@ class Scheduler:
         self._switches = cache
         self.reserve = build_reserve(config, self.cache)
         self.prefilling: dict[Sequence, None] = {}
-        self.decoding = DecodeSet(cache.page_size)
+        self.decoding = DecodeSet(cache.page_size, cache.num_pages)
         self.delayed: list[tuple[float, int, Sequence]] = []
         self._num_delays: dict[int, int] = {}
         self._next_index = 0
@@ -160,11 +160,11 @@ class Scheduler:
                 self._preempt(sequence)
         taken: list[Pages] = []
         if self.config.batching == "mixed":
-            decodes, context = self._decode_rows(taken)
+            decodes = self._decode_rows(taken)
             prefills = self._prefill_rows(len(decodes), taken)
         else:
             prefills = self._prefill_rows(0, taken)
-            decodes, context = ([], 0) if prefills else self._decode_rows(taken)
+            decodes = [] if prefills else self._decode_rows(taken)
         if not decodes and not prefills:
             self.step -= 1
             if self.waiting and not self.running:
@@ -174,7 +174,8 @@ class Scheduler:
             return None
         if decodes:
             self.reserve.on_decode_steps(1)
-        batch = Batch(self.step, decodes, prefills, shape_of(decodes, context, prefills))
+        read = (self.decoding.context + len(decodes), self.decoding.shared) if decodes else (0, 0)
+        batch = Batch(self.step, decodes, prefills, shape_of(decodes, *read, prefills))
         if self.log is not None:
             if self.evicted:
                 self.log.evict(self.step, np.concatenate(self.evicted), self.cache.page_size)
@@ -183,8 +184,8 @@ class Scheduler:
             self.log.batch(self.step, tokens, rows, rows_digest(batch), taken)
         return batch
 
-    def _decode_rows(self, taken: list[Pages]) -> tuple[list[Sequence], int]:
-        """Every decoding sequence with a page to write to, and their summed context lengths."""
+    def _decode_rows(self, taken: list[Pages]) -> list[Sequence]:
+        """Every decoding sequence, each with a page to write to."""
         decoding, cache = self.decoding, self.cache
         while (need := decoding.num_due()) and need > cache.num_available_pages:
             self._preempt(choose_victim(self.running, self.config.victim))
@@ -197,7 +198,7 @@ class Scheduler:
                 sequence.num_pages += 1
             self.reserve.on_take(len(due))
             taken.append(pages)
-        return list(decoding.members), decoding.context + len(decoding)
+        return list(decoding.members)
 
     def _prefill_rows(self, num_decodes: int, taken: list[Pages]) -> list[Prefill]:
         """Continue started prefills in admission order, then admit what the policy proposes."""
@@ -369,12 +370,12 @@ class Scheduler:
     def _leave(self, sequence: Sequence, last_step: int) -> None:
         self.settled = False
         self.reserve.on_leave(sequence)
-        self.cache.release(sequence)
         del self.running[sequence]
         if sequence in self.prefilling:
             del self.prefilling[sequence]
         else:
             self.decoding.leave(sequence)
+        self.cache.release(sequence)
         if sequence.span_start >= 0:
             sequence.decode_spans.append((sequence.span_start, last_step))
             sequence.span_start = -1

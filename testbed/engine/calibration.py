@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -37,29 +38,36 @@ class CalibrationGrid:
                 raise ValueError(f"{name}={getattr(self, name)}: at least {smallest} is needed")
 
     @property
-    def widths(self) -> list[int]:
-        """Batch sizes: powers of two, and the largest."""
-        powers = [1 << i for i in range(self.max_running.bit_length())]
-        return sorted({*powers, self.max_running})
+    def points(self) -> list[tuple[int, int]]:
+        """Batch sizes, each with a short and with the longest context.
 
-    def requests(self, width: int, vocab: int) -> list[Request]:
-        """What keeps `width` sequences running for a while, all at once.
-
-        Prompts are made like those of retrieval: one of four system prompts, up to two of sixteen
-        documents by popularity, and a question; lengths differ from width to width. Outputs are of
-        all lengths. So the batch grows and shrinks, chunks are cut anywhere, decode steps are mixed
-        with prefills, and prefixes are shared, and contexts equally long, as often as where prompts
-        come from templates.
+        The sizes: 1, 2, 3, 4, 6, 8, 12, 16 and so on, and the largest. Were contexts alike, what a
+        row costs and what it reads could not be told apart.
         """
-        draw = np.random.default_rng([self.seed, width])
+        powers = [1 << i for i in range(self.max_running.bit_length())]
+        sizes = {*powers, *(3 * power // 2 for power in powers[1:]), self.max_running}
+        widths = [size for size in sorted(sizes) if size <= self.max_running]
+        return list(product(widths, (self.max_context // 4, self.max_context)))
+
+    def requests(self, width: int, context: int, vocab: int) -> list[Request]:
+        """What keeps `width` sequences of at most `context` tokens running for a while.
+
+        Most prompts are made like those of retrieval: one of four system prompts, up to two of
+        sixteen documents by popularity, whose lengths differ from point to point, and a question,
+        often short. Every eighth is new text. Outputs are of all lengths. So the batch grows and
+        shrinks, chunks are cut anywhere, decode steps are mixed with prefills of all sizes, and
+        prefixes are shared, and contexts equally long, as often as where prompts come from
+        templates.
+        """
+        draw = np.random.default_rng([self.seed, width, context])
 
         def text(length: int) -> Tokens:
             return draw.integers(0, vocab, length).astype(np.int32)
 
         # Prefills take turns, so a wide batch fills up only while its sequences go on for long.
-        longest_output = min(16 + 2 * width, self.max_context // 4)
-        quarter = (self.max_context - longest_output) // 4
-        system, document, question = draw.integers(quarter // 4, quarter + 1, 3).tolist()
+        longest_output = min(16 + 2 * width, context // 4)
+        quarter = (context - longest_output) // 4
+        system, document = draw.integers(quarter // 4, quarter + 1, 2).tolist()
         systems = [text(system) for _ in range(4)]
         documents = [text(document) for _ in range(16)]
         popularity = 1 / np.arange(1, 17)
@@ -68,7 +76,10 @@ class CalibrationGrid:
         for id in range(_count(width)):
             chosen = draw.choice(16, size=int(draw.integers(0, 3)), replace=False, p=popularity)
             parts = [systems[int(draw.integers(4))], *(documents[i] for i in sorted(chosen))]
-            prompt = np.concatenate([*parts, text(question)])
+            question = text(int(quarter ** draw.random()))
+            prompt = np.concatenate([*parts, question])
+            if id % 8 == 7:
+                prompt = text(int(draw.integers(quarter, 4 * quarter)))
             output = text(int(draw.integers(1, longest_output + 1)))
             requests.append(Request(id, prompt, output))
         return requests
@@ -76,17 +87,17 @@ class CalibrationGrid:
 
 def num_requests(grid: CalibrationGrid) -> int:
     """Requests of one pass over the grid."""
-    return sum(map(_count, grid.widths))
+    return sum(_count(width) for width, _ in grid.points)
 
 
 def _count(width: int) -> int:
     """Requests that keep so many sequences running for a while."""
-    return 4 + 2 * width
+    return 4 + 3 * width // 2
 
 
 def warm_up(engine: Engine, grid: CalibrationGrid) -> None:
-    """Serve the widest batch once: the first steps of a process touch memory and compile code."""
-    _serve(engine, grid, grid.widths[-1], None)
+    """Serve the largest batch once: the first steps of a process touch memory and compile code."""
+    _serve(engine, grid, *grid.points[-1], None)
 
 
 def measure_steps(
@@ -103,18 +114,22 @@ def measure_steps(
             progress(done + left)
 
     passes: list[Columns] = []
-    for width in grid.widths:
-        passes.append(_serve(engine, grid, width, told))
+    for width, context in grid.points:
+        passes.append(_serve(engine, grid, width, context, told))
         done += _count(width)
     return joined(passes)
 
 
 def _serve(
-    engine: Engine, grid: CalibrationGrid, width: int, progress: Callable[[int], None] | None
+    engine: Engine,
+    grid: CalibrationGrid,
+    width: int,
+    context: int,
+    progress: Callable[[int], None] | None,
 ) -> Columns:
-    pages = (width + 1) * -(-grid.max_context // grid.page_size)
+    pages = (width + 1) * -(-context // grid.page_size)
     run = engine.run(
-        grid.requests(width, engine.model.vocab_size),
+        grid.requests(width, context, engine.model.vocab_size),
         cache=CacheConfig(num_pages=pages, page_size=grid.page_size),
         scheduler=SchedulerConfig(max_running=width, chunk_size=grid.chunk_size),
         policy=registry.scheduling(grid.policy),

@@ -28,9 +28,9 @@ FIGURES: Mapping[str, str] = MappingProxyType(
 class Prediction(NamedTuple):
     """One figure of one workload: what was predicted, what several runs measured.
 
-    measured: the median of the runs. error: predicted less measured, over measured; for hit_rate
-    the plain difference. spread: the largest distance of a run from the median, likewise over it or
-    plain.
+    predicted, measured: medians. error: of predicted less measured, run by run and over measured,
+    the median; for hit_rate of the plain difference. spread: the largest distance of a run from
+    the measured median, likewise over it or plain.
     """
 
     workload: str
@@ -68,24 +68,25 @@ def served_figures(record: RunRecord) -> dict[str, float]:
 
 
 def compare_runs(
-    workload: str, predicted: RunRecord, measured: Sequence[RunRecord]
+    workload: str, predicted: Sequence[RunRecord], measured: Sequence[RunRecord]
 ) -> list[Prediction]:
-    """One row for each of FIGURES."""
-    said = served_figures(predicted)
+    """One row for each of FIGURES; predicted[i] is what was predicted of measured[i]."""
+    foreseen = [served_figures(record) for record in predicted]
     runs = [served_figures(record) for record in measured]
     rows = []
     for figure in FIGURES:
+        said = np.array([run[figure] for run in foreseen])
         values = np.array([run[figure] for run in runs])
         middle = float(np.median(values))
-        unit = 1.0 if figure == "hit_rate" else middle
+        plain = figure == "hit_rate"
         rows.append(
             Prediction(
                 workload=workload,
                 figure=figure,
-                predicted=said[figure],
+                predicted=float(np.median(said)),
                 measured=middle,
-                error=(said[figure] - middle) / unit,
-                spread=float(np.abs(values - middle).max()) / unit,
+                error=float(np.median((said - values) / (1.0 if plain else values))),
+                spread=float(np.abs(values - middle).max()) / (1.0 if plain else middle),
             )
         )
     return rows

@@ -61,19 +61,17 @@ def plot_fidelity(predictions: Sequence[Prediction], stem: str | Path) -> list[P
 
 def plot_fidelity_runs(
     measured: Mapping[str, Sequence[RunRecord]],
-    predicted: Mapping[str, RunRecord],
+    predicted: Mapping[str, Sequence[RunRecord]],
     stem: str | Path,
 ) -> list[Path]:
     """Likewise, with the distributions of TTFT and ITL, and those in STEM.distributions.csv.
 
-    measured, predicted: by load; of several measured runs the first, with its steps, is shown.
+    measured, predicted: by load, run by run; of several the first, with its steps, is shown.
     """
     predictions = [
-        row
-        for load, record in predicted.items()
-        for row in compare_runs(load, record, measured[load])
+        row for load, runs in predicted.items() for row in compare_runs(load, runs, measured[load])
     ]
-    pairs = {load: (runs[0], predicted[load]) for load, runs in measured.items()}
+    pairs = {load: (runs[0], predicted[load][0]) for load, runs in measured.items()}
     curves = distribution_table(pairs)
     text = curves.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     return [

@@ -24,7 +24,7 @@ TOKEN_KNOTS = (1, 4, 16, 64, 256)
 many fill the matrix products, and in between lies what a machine's kernels make of it."""
 SLOW_PRODUCTS = (2, 3)
 """Matrix products of so few rows have kernels of their own, on CPUs slower ones than four rows."""
-CONTEXT_KNOTS = (0, 4096)
+READ_KNOTS = (0, 4096)
 """Where the price of reading a token's KV while decoding changes: caches hold only so much."""
 LINEAR = ("prefill_rows", "prefill_pairs", "prefill_context", "decode_rows", "logit_rows")
 FEATURES: Mapping[str, str] = MappingProxyType(
@@ -40,9 +40,11 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "prefill_context": "each token of KV that prefill rows read",
         "decode_rows": "each decoding sequence: its part of batch packing and bookkeeping",
         "logit_rows": "each sampled row: the output head, and choosing the token",
+        "decode_context": "each (query, key) pair of decode attention",
         **{
-            f"decode_context_from_{knot}": "each token of KV that decode rows read, likewise"
-            for knot in CONTEXT_KNOTS
+            f"decode_read_from_{knot}": "each token of KV that decode rows read, likewise; shared "
+            "ones once, as attention over shared prefixes does"
+            for knot in READ_KNOTS
         },
     }
 )
@@ -99,21 +101,28 @@ class FittedLatency(LatencyModel):
 
     def step_seconds(self, shape: BatchShape) -> float:
         """Seconds of one step."""
-        reading = 0.0
-        for knot, end in zip(CONTEXT_KNOTS, (*CONTEXT_KNOTS[1:], np.inf), strict=True):
-            count = min(max(shape.decode_context - knot, 0), end - knot)
-            reading += self.prices.get(f"decode_context_from_{knot}", 0.0) * count
-        return reading + self._fixed(shape)
+        attention = self.prices.get("decode_context", 0.0) * shape.decode_context
+        read = shape.decode_context - shape.decode_shared
+        for knot, end in zip(READ_KNOTS, (*READ_KNOTS[1:], np.inf), strict=True):
+            count = min(max(read - knot, 0), end - knot)
+            attention += self.prices.get(f"decode_read_from_{knot}", 0.0) * count
+        return attention + self._fixed(shape)
 
     def decode_run(self, shape: BatchShape, steps: int) -> Floats:
         """float64[steps]: seconds of consecutive decode-only steps, from `shape` on."""
         check_decode_only(shape)
         rows, context = shape.decode_rows, shape.decode_context
         contexts = np.arange(context, context + steps * rows, rows, dtype=np.float64)
-        reading = np.zeros(steps)
-        for knot, count in zip(CONTEXT_KNOTS, _segments(contexts, CONTEXT_KNOTS), strict=True):
-            reading += self.prices.get(f"decode_context_from_{knot}", 0.0) * count
-        return reading + self._fixed(shape)
+        attention = self.prices.get("decode_context", 0.0) * contexts
+        read = _segments(contexts - shape.decode_shared, READ_KNOTS)
+        for knot, count in zip(READ_KNOTS, read, strict=True):
+            attention += self.prices.get(f"decode_read_from_{knot}", 0.0) * count
+        return attention + self._fixed(shape)
+
+    def slower(self, factor: float) -> FittedLatency:
+        """Every price times `factor`: the same machine at another speed."""
+        prices = {name: factor * price for name, price in self.prices.items()}
+        return FittedLatency(MappingProxyType(prices))
 
     def _fixed(self, shape: BatchShape) -> float:
         """All but what grows from step to step while sequences decode."""
@@ -162,8 +171,8 @@ def feature_counts(measured: Columns) -> Floats:
         np.ones(len(tokens)),
         *_segments(tokens, TOKEN_KNOTS),
         *(tokens == count for count in SLOW_PRODUCTS),
-        *(measured[name] for name in LINEAR),
-        *_segments(measured["decode_context"], CONTEXT_KNOTS),
+        *(measured[name] for name in (*LINEAR, "decode_context")),
+        *_segments(measured["decode_context"] - measured["decode_shared"], READ_KNOTS),
     ]
     return np.stack(columns, axis=1).astype(np.float64)
 

@@ -47,10 +47,17 @@ class Roofline(LatencyModel):
     send 2 (tp - 1) / tp of the activations (a ring); nothing overlaps it. The constants were fitted
     at tp 1, without it. Prefill and decode share one max(), so that a mixed batch hides one part's
     memory reads behind the other's arithmetic.
+
+    shared_prefix_decode: decode rows read pages that they share once (Hydragen, cascade attention).
     """
 
     def __init__(
-        self, model: ModelShape, accelerator: Accelerator, efficiency: Efficiency, tp: int = 1
+        self,
+        model: ModelShape,
+        accelerator: Accelerator,
+        efficiency: Efficiency,
+        tp: int = 1,
+        shared_prefix_decode: bool = False,
     ) -> None:
         """ValueError if the model or the accelerator cannot be used at this tp."""
         model.check_tp(tp)
@@ -65,6 +72,7 @@ class Roofline(LatencyModel):
         self._pair = model.attention_flops_per_pair / attention_flops
         self._kv = model.kv_bytes_per_token / bandwidth
         self._decode = np.array(max(self._pair, self._kv))
+        self._shares = shared_prefix_decode
         self._row = efficiency.row_overhead
         self._step = efficiency.step_overhead
         self._traffic = 0.0
@@ -77,9 +85,10 @@ class Roofline(LatencyModel):
 
     def step_seconds(self, shape: BatchShape) -> float:
         """Seconds of one step."""
-        decodes, decode_context, prefills, tokens, pairs, prefill_context, logits = shape
+        decodes, decode_context, prefills, tokens, pairs, prefill_context, logits, shared = shape
         attention = self._pair * (pairs + decode_context)
-        kv = self._kv * (prefill_context + decode_context)
+        spared = shared if self._shares else 0
+        kv = self._kv * (prefill_context + decode_context - spared)
         fixed = self._without_attention(decodes + prefills, decodes + tokens, logits)
         return fixed + (attention if attention > kv else kv)
 
@@ -88,12 +97,18 @@ class Roofline(LatencyModel):
         check_decode_only(shape)
         rows = shape.decode_rows
         context = shape.decode_context
-        # One slope does for step_seconds' max(): rounding is monotone, so the larger coefficient
-        # gives the larger product. Contexts below 2^53 are exact as floats. numpy takes a 0-d array
-        # sooner than a Python float, which is most of the cost of a short run.
+        # Contexts below 2^53 are exact as floats. numpy takes a 0-d array sooner than a Python
+        # float, which is most of the cost of a short run.
         contexts = np.arange(context, context + steps * rows, rows, dtype=np.float64)
         fixed = np.array(self._without_attention(rows, rows, shape.logit_rows))
-        seconds: npt.NDArray[np.float64] = contexts * self._decode + fixed
+        seconds: npt.NDArray[np.float64]
+        if self._shares and shape.decode_shared:
+            kv = (contexts - shape.decode_shared) * self._kv
+            seconds = np.maximum(contexts * self._pair, kv) + fixed
+        else:
+            # One slope does for step_seconds' max(): rounding is monotone, so the larger
+            # coefficient gives the larger product.
+            seconds = contexts * self._decode + fixed
         return seconds
 
     def _without_attention(self, rows: int, tokens: int, logit_rows: int) -> float:

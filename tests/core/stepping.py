@@ -23,6 +23,12 @@ GREEDY: Mapping[str, Any] = MappingProxyType(
 CACHE_SWITCHES = frozenset(CacheConfig.__dataclass_fields__)
 
 
+def repeated_pages(sequences: list[Sequence]) -> int:
+    """Entries of their page tables that an earlier one has too."""
+    entries = [page for s in sequences for page in s.pages[: s.num_pages].tolist()]
+    return len(entries) - len(set(entries))
+
+
 class Step(NamedTuple):
     """What one step did, by request id. prefills: (id, start, tokens)."""
 
@@ -72,6 +78,8 @@ class Stepper:
         scheduler.cache.check(scheduler.running)
         if batch is None:
             return None
+        size = scheduler.cache.page_size
+        assert batch.shape.decode_shared == size * repeated_pages(batch.decodes)
         decodes = [sequence.request.id for sequence in batch.decodes]
         prefills = [(row.sequence.request.id, row.start, row.num_tokens) for row in batch.prefills]
         self.now += 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,11 +20,12 @@ def member(computed: int, output: int = 100, index: int = 0, page_size: int = 4)
     sequence.num_joined_computed = computed
     sequence.num_joined_generated = 1
     sequence.num_pages = -(-computed // page_size)
+    sequence.pages = np.arange(sequence.num_pages, dtype=np.int32) + 100 * index
     return sequence
 
 
 def test_progress_is_the_clock_s_while_decoding_and_stays_afterwards() -> None:
-    decoding = DecodeSet(page_size=4)
+    decoding = DecodeSet(page_size=4, num_pages=1000)
     early, late = member(8, index=0), member(6, index=1)
     decoding.join(early)
     decoding.advance(2)
@@ -38,8 +40,25 @@ def test_progress_is_the_clock_s_while_decoding_and_stays_afterwards() -> None:
     assert (decoding.context, list(decoding.members)) == (10, [late])
 
 
+def test_pages_that_several_read_count_as_shared_but_once() -> None:
+    decoding = DecodeSet(page_size=4, num_pages=1000)
+    first, second, third = members = [member(10, index=index) for index in range(3)]
+    # Two whole pages and half of a third; the first page is everybody's, the next one two members'.
+    for sequence, pages in zip(members, ([7, 8, 9], [7, 8, 10], [7, 11, 12]), strict=True):
+        sequence.pages = np.array(pages, dtype=np.int32)
+    found = []
+    for sequence in members:
+        decoding.join(sequence)
+        found.append(decoding.shared)
+    decoding.advance(2)
+    for sequence in (first, third, second):
+        decoding.leave(sequence)
+        found.append(decoding.shared)
+    assert found == [0, 8, 12, 4, 0, 0]
+
+
 def test_a_page_is_due_when_the_last_one_is_full() -> None:
-    decoding = DecodeSet(page_size=4)
+    decoding = DecodeSet(page_size=4, num_pages=1000)
     full, two_left = member(8, index=0), member(6, index=1)
     decoding.join(full)
     decoding.join(two_left)
@@ -52,7 +71,7 @@ def test_a_page_is_due_when_the_last_one_is_full() -> None:
 
 
 def test_those_who_finish_together_leave_in_the_order_of_joining() -> None:
-    decoding = DecodeSet(page_size=4)
+    decoding = DecodeSet(page_size=4, num_pages=1000)
     members = [member(5, output, index) for index, output in enumerate((4, 3, 4))]
     for sequence in members:
         decoding.join(sequence)
@@ -83,7 +102,7 @@ moves = st.lists(
 
 @given(st.sampled_from([1, 2, 4]), moves)
 def test_every_step_is_what_counting_finds(size: int, moves: list[tuple[str, int]]) -> None:
-    decoding = DecodeSet(size)
+    decoding = DecodeSet(size, num_pages=10_000)
     alive: list[Naive] = []
     for index, (move, number) in enumerate(moves):
         if move == "join":
@@ -154,7 +173,7 @@ def run(decoding: DecodeSet, alive: list[Naive], size: int, limit: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_pages_are_due_in_the_same_order_at_once_and_one_by_one(size: int) -> None:
-    ahead, stepping = DecodeSet(size), DecodeSet(size)
+    ahead, stepping = DecodeSet(size, num_pages=10_000), DecodeSet(size, num_pages=10_000)
     for decoding in (ahead, stepping):
         for index, computed in enumerate((3, 4, 2, 7, 8)):
             decoding.join(member(computed, index=index, page_size=size))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from testbed.core.batch import BatchShape, StepResult
 from testbed.core.request import State
-from tests.core.stepping import Step, Stepper
+from tests.core.stepping import GREEDY, Step, Stepper
 
 
 def test_one_request_from_arrival_to_finish() -> None:
@@ -146,6 +148,39 @@ def test_shapes_by_hand() -> None:
     # Decodes at 4 and 5; the last 3 after 4: 3 * 4 + 6 pairs, 7 tokens of KV, sampled.
     assert shape() == BatchShape(2, 9, 1, 3, 18, 7, 3)
     assert shape() == BatchShape(3, 5 + 6 + 8, 0, 0, 0, 0, 3)
+
+
+requests = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(1, 5), st.integers(1, 6)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(
+    requests,
+    st.sampled_from(["radix", "block_hash"]),
+    st.sampled_from(["commit", "schedule"]),
+    st.sampled_from(["mixed", "prefill_first"]),
+    st.sampled_from([1, 2, 4]),
+)
+def test_what_decode_rows_share_is_what_their_page_tables_share(
+    requests: list[tuple[int, int, int, int]], kind: str, insert_at: str, batching: str, size: int
+) -> None:
+    stepper = Stepper(
+        num_pages=36 // size,
+        kind=kind,
+        insert_at=insert_at,
+        batching=batching,
+        page_size=size,
+        chunk_size=8,
+        **GREEDY,
+    )
+    for text, length, own, output in requests:
+        shared = range(100 * text, 100 * text + length)
+        stepper.add([*shared, *range(900, 900 + own)], output)
+    # Each step compares the two.
+    stepper.run()
 
 
 def test_a_fully_cached_prompt_may_keep_its_logits() -> None:

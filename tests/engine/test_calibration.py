@@ -15,19 +15,28 @@ from tests.engine.building import Models
 GRID = CalibrationGrid(max_running=6, max_context=128, chunk_size=64)
 
 
-def test_widths_are_powers_of_two_and_the_widest() -> None:
-    assert GRID.widths == [1, 2, 4, 6]
-    assert CalibrationGrid(max_running=8).widths == [1, 2, 4, 8]
+def widths(largest: int) -> list[int]:
+    points = CalibrationGrid(max_running=largest, max_context=128).points
+    assert [context for _, context in points] == len(points) // 2 * [32, 128]
+    return [width for width, _ in points[::2]]
+
+
+def test_widths_are_powers_of_two_what_lies_halfway_and_the_widest() -> None:
+    assert widths(1) == [1]
+    assert widths(5) == [1, 2, 3, 4, 5]
+    assert widths(6) == [1, 2, 3, 4, 6]
+    assert widths(32) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
 
 
 def test_requests_fit_the_grid_and_share_prefixes() -> None:
-    for width in GRID.widths:
-        requests = GRID.requests(width, vocab=100)
-        assert len(requests) == 4 + 2 * width
-        starts = {tuple(request.prompt[:3].tolist()) for request in requests}
+    for width, context in GRID.points:
+        requests = GRID.requests(width, context, vocab=100)
+        assert len(requests) == 4 + 3 * width // 2
+        # Every eighth is new text; the others start with one of four.
+        starts = {tuple(r.prompt[:1].tolist()) for r in requests if r.id % 8 != 7}
         assert len(starts) <= 4
         for request in requests:
-            assert len(request.prompt) + request.max_new_tokens <= GRID.max_context
+            assert len(request.prompt) + request.max_new_tokens <= context
             assert 0 <= request.prompt.min() <= request.prompt.max() < 100
 
 
@@ -60,8 +69,8 @@ def test_held_out_loads_differ_in_rate_and_pool(models: Models) -> None:
     assert cases[3].cache.num_pages < cases[0].cache.num_pages
     calibrated = {
         tuple(request.prompt.tolist())
-        for width in GRID.widths
-        for request in GRID.requests(width, 512)
+        for width, context in GRID.points
+        for request in GRID.requests(width, context, 512)
     }
     for case in cases:
         for request in case.workload:

@@ -49,7 +49,8 @@ def test_figures_of_one_run(served: Any) -> None:
 
 
 def test_an_error_is_held_against_the_median_run(served: Any) -> None:
-    rows = compare_runs("w", served(1.1, 5), [served(2.0), served(1.0), served(0.9, 3)])
+    runs = [served(2.0), served(1.0), served(0.9, 3)]
+    rows = compare_runs("w", 3 * [served(1.1, 5)], runs)
     assert [row.figure for row in rows] == list(FIGURES)
     by_figure = {row.figure: row for row in rows}
     tpot = by_figure["tpot_p50_s"]
@@ -57,6 +58,15 @@ def test_an_error_is_held_against_the_median_run(served: Any) -> None:
     assert (tpot.error, tpot.spread) == (pytest.approx(0.1), pytest.approx(1.0))
     hit_rate = by_figure["hit_rate"]
     assert (hit_rate.error, hit_rate.spread) == (pytest.approx(1 / 40), pytest.approx(1 / 40))
+
+
+def test_each_run_is_held_against_what_was_predicted_of_it(served: Any) -> None:
+    measured = [served(1.0), served(2.0), served(4.0)]
+    predicted = [served(1.1), served(2.6), served(3.0)]
+    tpot = {row.figure: row for row in compare_runs("w", predicted, measured)}["tpot_p50_s"]
+    # +10 %, +30 %, -25 %; 4.0 is twice as far from the median as 1.0.
+    assert (tpot.predicted, tpot.measured) == (pytest.approx(2.6), 2.0)
+    assert (tpot.error, tpot.spread) == (pytest.approx(0.1), pytest.approx(1.0))
 
 
 def test_a_run_in_which_nothing_finished_has_no_figures(make_record: Any) -> None:

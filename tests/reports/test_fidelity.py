@@ -71,7 +71,7 @@ def test_distributions_are_shares_up_to_each_time() -> None:
 
 def test_runs_are_drawn_with_the_median_as_measured(tmp_path: Path) -> None:
     measured = {"load": [run(1.0), run(1.1), run(1.5)]}
-    written = plot_fidelity_runs(measured, {"load": run(1.1)}, tmp_path / "fidelity")
+    written = plot_fidelity_runs(measured, {"load": 3 * [run(1.1)]}, tmp_path / "fidelity")
     assert [path.name for path in written][-2:] == ["fidelity.csv", "fidelity.distributions.csv"]
     rows = [line.split(",") for line in written[2].read_text().splitlines()]
     makespan = dict(zip(rows[0], rows[2], strict=True))

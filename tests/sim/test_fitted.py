@@ -38,13 +38,16 @@ PRICES = {
     "prefill_context": 0.002,
     "decode_rows": 0.5,
     "logit_rows": 0.25,
-    "decode_context_from_0": 0.0001,
-    "decode_context_from_4096": 0.01,
+    "decode_context": 0.0002,
+    "decode_read_from_0": 0.0001,
+    "decode_read_from_4096": 0.01,
 }
 
 
-def decodes(rows: int, context: int) -> BatchShape:
-    return BatchShape(decode_rows=rows, decode_context=context, logit_rows=rows)
+def decodes(rows: int, context: int, shared: int = 0) -> BatchShape:
+    return BatchShape(
+        decode_rows=rows, decode_context=context, logit_rows=rows, decode_shared=shared
+    )
 
 
 def random_steps(count: int, seed: int, prices: dict[str, float] = PRICES) -> Columns:
@@ -54,14 +57,15 @@ def random_steps(count: int, seed: int, prices: dict[str, float] = PRICES) -> Co
     for _ in range(count):
         rows = int(draw.integers(0, 33))
         context = rows * int(draw.integers(10, 400))
+        shared = int(context * draw.random())
         prefills = int(draw.integers(0 if rows else 1, 4))
         new, old = int(draw.integers(1, 200)) * prefills, int(draw.integers(0, 300)) * prefills
         pairs = new * old + new * (new + 1) // 2
         sampled = rows + int(draw.integers(0, prefills + 1))
         shapes.append(
-            BatchShape(rows, context, prefills, new, pairs, new + old, sampled)
+            BatchShape(rows, context, prefills, new, pairs, new + old, sampled, shared)
             if prefills
-            else decodes(rows, context)
+            else decodes(rows, context, shared)
         )
     model = FittedLatency(prices)
     columns: dict[str, Any] = {name: np.zeros(count) for name in MEASURED_COLUMNS}
@@ -76,13 +80,14 @@ def random_steps(count: int, seed: int, prices: dict[str, float] = PRICES) -> Co
     ("shape", "seconds"),
     [
         # The first token comes with the step.
-        (decodes(1, 100), 1 + 0.5 + 0.25 + 0.01),
-        (decodes(2, 100), 1 + 0.1 + 0.05 + 1 + 0.5 + 0.01),
-        (decodes(6, 5096), 1 + 3 * 0.1 + 2 * 0.2 + 3 + 1.5 + 0.4096 + 10),
+        (decodes(1, 100), 1 + 0.5 + 0.25 + 0.02 + 0.01),
+        (decodes(2, 100), 1 + 0.1 + 0.05 + 1 + 0.5 + 0.02 + 0.01),
+        (decodes(6, 5096), 1 + 3 * 0.1 + 2 * 0.2 + 3 + 1.5 + 1.0192 + 0.4096 + 10),
+        (decodes(6, 5096, 1100), 1 + 3 * 0.1 + 2 * 0.2 + 3 + 1.5 + 1.0192 + 0.3996),
         (
             # 4 decodes and 20 tokens of prefill: 3, 12 and 8 tokens beyond the knots at 1, 4, 16.
             BatchShape(4, 40, 2, 20, 500, 60, 5),
-            1 + 0.3 + 2.4 + 3.2 + 6 + 0.5 + 0.12 + 2 + 1.25 + 0.004,
+            1 + 0.3 + 2.4 + 3.2 + 6 + 0.5 + 0.12 + 2 + 1.25 + 0.008 + 0.004,
         ),
     ],
 )
@@ -93,17 +98,25 @@ def test_steps_cost_what_their_features_cost(shape: BatchShape, seconds: float) 
 @given(
     rows=st.integers(1, 64),
     context=st.integers(1, 6000),
+    shared=st.floats(0, 1),
     steps=st.integers(1, 200),
     near=st.floats(0, 1e-3),
     far=st.floats(0, 1e-3),
 )
 def test_a_run_is_its_steps_bit_for_bit(
-    rows: int, context: int, steps: int, near: float, far: float
+    rows: int, context: int, shared: float, steps: int, near: float, far: float
 ) -> None:
-    changed = {"decode_context_from_0": near, "decode_context_from_4096": far}
-    model = FittedLatency({**PRICES, **changed})
-    run = model.decode_run(decodes(rows, context), steps).tolist()
-    assert run == [model.step_seconds(decodes(rows, context + i * rows)) for i in range(steps)]
+    model = FittedLatency({**PRICES, "decode_read_from_0": near, "decode_read_from_4096": far})
+    spared = int(shared * context)
+    run = model.decode_run(decodes(rows, context, spared), steps).tolist()
+    one_by_one = [decodes(rows, context + i * rows, spared) for i in range(steps)]
+    assert run == [model.step_seconds(shape) for shape in one_by_one]
+
+
+def test_a_slower_machine_takes_longer_for_everything() -> None:
+    shape = BatchShape(4, 40, 2, 20, 500, 60, 5)
+    model = FittedLatency(PRICES)
+    assert model.slower(1.5).step_seconds(shape) == pytest.approx(1.5 * model.step_seconds(shape))
 
 
 def test_a_run_of_anything_but_decodes_is_refused() -> None:

@@ -134,6 +134,19 @@ def test_decode_steps_by_hand() -> None:
     assert run == pytest.approx([7.612011, 7.812011, 8.012011], abs=1e-6)
 
 
+def test_pages_that_decode_rows_share_are_read_once_where_attention_can() -> None:
+    # As above, but of 20 tokens of KV 12 are read before: 8 bytes for each of 8, 0.8 s at 80/s,
+    # below A = 16 FLOPs for each of 20, 1.28 s at 250/s; a step later 24 and 12 tokens, 1.536 s.
+    shape = decode(4, 5)._replace(decode_shared=12)
+    sharing = Roofline(TOY, TOY_CARD, TOY_EFFICIENCY, shared_prefix_decode=True)
+    reading = Roofline(TOY, TOY_CARD, TOY_EFFICIENCY).decode_run(shape, 2)
+    assert sharing.decode_run(shape, 2) - reading == pytest.approx([1.28 - 2.0, 1.536 - 2.4])
+    # With 5 of the 20 shared, 1.5 s of reading is the longer again.
+    little = shape._replace(decode_shared=5)
+    saved = sharing.step_seconds(little) - reading[0]
+    assert saved == pytest.approx(-0.5)
+
+
 def test_lm_head_is_paid_for_sampled_rows_only() -> None:
     model = Roofline(LLAMA, HARDWARE["h100"], get_efficiency("h100", "vllm"))
     unfinished = prefill(512)._replace(logit_rows=0)
@@ -174,6 +187,8 @@ efficiencies = st.builds(
     split=st.booleans(),
     rows=st.integers(1, 4096),
     context=st.integers(0, 10**8),
+    shared=st.floats(0, 1),
+    shares=st.booleans(),
     steps=st.integers(0, 40),
 )
 def test_roofline_runs_equal_steps_bit_for_bit(
@@ -183,11 +198,18 @@ def test_roofline_runs_equal_steps_bit_for_bit(
     split: bool,
     rows: int,
     context: int,
+    shared: float,
+    shares: bool,
     steps: int,
 ) -> None:
     tp = model.num_kv_heads if split and accelerator.link_bandwidth else 1
-    roofline = Roofline(model, accelerator, efficiency, tp)
-    first = BatchShape(decode_rows=rows, decode_context=rows + context, logit_rows=rows)
+    roofline = Roofline(model, accelerator, efficiency, tp, shares)
+    first = BatchShape(
+        decode_rows=rows,
+        decode_context=rows + context,
+        logit_rows=rows,
+        decode_shared=int(shared * context),
+    )
     assert_run_equals_steps(roofline, first, steps)
 
 
