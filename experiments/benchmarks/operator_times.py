@@ -14,7 +14,7 @@ _OPERATORS = {
     ATTENTION: (
         "_C::cpu_attention_with_kv_cache",
         "_C::cpu_attn_reshape_and_cache",
-        "testbed::cpu_decode",
+        "testbed::cpu_attention",
         "aten::_scaled_dot_product_flash_attention_for_cpu",
         "aten::bmm",
         "aten::index_select",

@@ -1,4 +1,4 @@
-/* Decode attention that reads the pages in place; see cpu_decode.py. */
+/* Decode attention that reads the pages in place; see cpu_attention.py. */
 
 #include <float.h>
 #include <math.h>

@@ -2,9 +2,8 @@
 
 The step's keys and values are written to the pool first; then every row reads all it may see
 through its page table, in parts that merge by their log-sum-exp: pages that several rows share are
-read once for all of them, and what a prefill row has cached needs no mask. A compiled kernel reads
-the pages of decode rows in place; where there is none, those of similar length are gathered as one
-batch.
+read once for all of them, and what a prefill row has cached needs no mask. Compiled kernels read
+the pages in place; where there are none, decode rows of similar length are gathered as one batch.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from testbed.engine.attention_backend import StepRows
 from testbed.engine.attention_layout import (
     ContextPart,
     DecodePart,
+    InPlace,
     LayoutPlan,
     NewPart,
     PageIds,
@@ -26,7 +26,7 @@ from testbed.engine.attention_layout import (
 from testbed.engine.kv_pool import KVPool
 from testbed.engine.model import AttentionStep
 from testbed.engine.shared_prefix import Indices
-from testbed_kernels.cpu_decode import cpu_decode, supported
+from testbed_kernels.cpu_attention import cpu_decode, cpu_prefill, supported
 
 MIN_SAVED_TOKENS = 512
 """Tokens that sharing must spare a step from reading before a part of its own pays."""
@@ -50,7 +50,7 @@ class TorchAttention:
         self.fused = empty.device.type == "cpu"
         """Whether torch has attention in one piece that tells the log-sum-exp of the scores."""
         self.reads_in_place = supported(pool.keys[0])
-        """Whether a compiled kernel attends to decode rows."""
+        """Whether compiled kernels attend."""
         self.windows: dict[int | None, None] = {}
         """The sliding windows that the model's layers have asked for so far."""
 
@@ -152,17 +152,9 @@ class _TorchStep:
         attended = torch.empty(queries.shape, device=self._device)
         weight = torch.empty(queries.shape[:3], device=self._device)
         if layout.in_place is not None:
-            rows = slice(len(layout.in_place.ends))
-            with record_function("testbed::cpu_decode"):
-                cpu_decode(
-                    queries[rows].contiguous(),
-                    pool.keys[layer],
-                    pool.values[layer],
-                    layout.in_place,
-                    scale=scaling,
-                    out=attended[rows],
-                    weight=weight[rows],
-                )
+            with record_function("testbed::cpu_attention"):
+                tensors = queries.contiguous(), attended, weight
+                self._in_place(layer, layout.in_place, tensors, scaling)
         for decode in layout.decodes:
             part = self._decode(layer, queries[decode.queries], decode, scaling)
             attended[decode.queries], weight[decode.queries] = part
@@ -182,6 +174,24 @@ class _TorchStep:
         for row in layout.wholes:
             result[row.queries] = self._whole(layer, query[row.queries], row, scaling)
         return result
+
+    def _in_place(
+        self, layer: int, parts: InPlace, tensors: tuple[torch.Tensor, ...], scaling: float
+    ) -> None:
+        """Fills in attended [tokens, kv_heads, group, head_dim] and weight, the last of tensors."""
+        queries, attended, weight = tensors
+        keys, values = self._backend.pool.keys[layer], self._backend.pool.values[layer]
+        if parts.decodes is not None:
+            rows = slice(len(parts.decodes.ends))
+            cpu_decode(
+                queries[rows], keys, values, parts.decodes,
+                scale=scaling, out=attended[rows], weight=weight[rows],
+            )  # fmt: skip
+        for runs, merge in parts.runs:
+            cpu_prefill(
+                queries, keys, values, runs,
+                merge=merge, scale=scaling, out=attended, weight=weight,
+            )  # fmt: skip
 
     def _decode(
         self, layer: int, queries: torch.Tensor, part: DecodePart, scaling: float

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from testbed.core.page_pool import Pages
 from testbed.engine.attention_backend import StepRows
 from testbed.engine.kv_pool import KVPool
-from testbed.engine.shared_prefix import Indices, shared_segments, similar_rows
-from testbed_kernels.cpu_decode import DecodeRows
+from testbed.engine.shared_prefix import Indices, SharedSegment, shared_segments, similar_rows
+from testbed_kernels.cpu_attention import DecodeRows, QueryRuns
 
 MAX_PART_TOKENS = 65_536
 """Tokens of decode rows gathered at once, padding included; bounds the kept buffers."""
@@ -63,14 +65,22 @@ class WholeRow(NamedTuple):
     mask: torch.Tensor | None
 
 
-class Layout(NamedTuple):
-    """All parts of a step. Of in_place, decodes, news and wholes, each token is in one.
+class InPlace(NamedTuple):
+    """What kernels read as it lies.
 
-    in_place: what decodes would hold, where a kernel reads the pages of all decode rows as they
-    lie; None where none does.
+    decodes: the decode rows, and what of their past no run holds; None if there are none. runs:
+    prefill rows, and pages that decode rows share, with whether to merge with what came before.
     """
 
-    in_place: DecodeRows | None
+    decodes: DecodeRows | None
+    runs: list[tuple[QueryRuns, bool]]
+
+
+class Layout(NamedTuple):
+    """All parts of a step: in_place alone, or the others. Of decodes, news and wholes, each token
+    is in one."""
+
+    in_place: InPlace | None
     decodes: list[DecodePart]
     news: list[NewPart]
     contexts: list[ContextPart]
@@ -81,8 +91,8 @@ class LayoutPlan:
     """Cuts the rows of one step.
 
     min_saved_tokens: from how many spared tokens on a shared run of pages is a part; None if no run
-    is. reads_in_place: whether decode rows need no gathering. cuts_prefills: whether what a prefill
-    row has cached may be a part of its own.
+    is. reads_in_place: whether there are kernels that do. cuts_prefills: whether, without them,
+    what a prefill row has cached may be a part of its own.
     """
 
     def __init__(
@@ -108,18 +118,28 @@ class LayoutPlan:
         if window is not None and window >= self._ends.max():
             window = None
         rows, size, decodes = self._rows, self._page_size, self._rows.num_decodes
-        cuts_prefills = window is None and self._cuts_prefills
+        cuts_prefills = window is None and self._cuts_prefills and not self._reads_in_place
         shareable = rows.starts // size
         if not cuts_prefills:
             shareable[decodes:] = 0
-        contexts: list[ContextPart] = []
+        segments: list[SharedSegment] = []
         alone = np.zeros_like(shareable)
         if self._min_saved_tokens is not None and window is None:
-            contexts, alone = self._shared_contexts(shareable, self._min_saved_tokens)
-        in_place, decode_parts = None, []
-        if self._reads_in_place and decodes:
-            in_place = self._in_place(alone[:decodes] * size, window)
-        elif decodes:
+            tables = self._tables(np.arange(len(shareable)), np.zeros_like(shareable), shareable)
+            least = -(-self._min_saved_tokens // size)
+            segments, alone = shared_segments(tables, shareable, least)
+        if self._reads_in_place:
+            return Layout(self._in_place(segments, alone, window), [], [], [], [])
+        contexts = [
+            ContextPart(
+                self._places(members),
+                self._page_ids(rows.tables[members[0]][first:last]),
+                (last - first) * size,
+            )
+            for first, last, members in segments
+        ]
+        decode_parts = []
+        if decodes:
             lengths = -(-self._ends[:decodes] // size) - alone[:decodes]
             decode_parts = [
                 self._decode_part(members, alone[members], window)
@@ -128,41 +148,47 @@ class LayoutPlan:
         prefills = range(decodes, len(rows.counts))
         if not cuts_prefills:
             wholes = [self._whole_row(row, window) for row in prefills]
-            return Layout(in_place, decode_parts, [], contexts, wholes)
+            return Layout(None, decode_parts, [], contexts, wholes)
         for row in prefills:
             length = int(rows.starts[row] - alone[row] * size)
             if length:
                 pages = self._page_ids(rows.tables[row][alone[row] :][: -(-length // size)])
                 contexts.append(ContextPart(self._places(np.array([row])), pages, length))
-        return Layout(in_place, decode_parts, self._new_parts(), contexts, [])
+        return Layout(None, decode_parts, self._new_parts(), contexts, [])
 
-    def _shared_contexts(
-        self, shareable: Indices, min_saved_tokens: int
-    ) -> tuple[list[ContextPart], Indices]:
-        """Those among the rows' first `shareable` pages, and the pages they hold of each row."""
-        size = self._page_size
-        tables = self._tables(np.arange(len(shareable)), np.zeros_like(shareable), shareable)
-        segments, alone = shared_segments(tables, shareable, -(-min_saved_tokens // size))
-        contexts = [
-            ContextPart(
-                self._places(members),
-                self._page_ids(tables[members[0], first:last]),
-                (last - first) * size,
-            )
-            for first, last, members in segments
-        ]
-        return contexts, alone
+    def _in_place(
+        self, segments: list[SharedSegment], alone: Indices, window: int | None
+    ) -> InPlace:
+        """Prefill rows read shared pages each by themselves: their time goes to arithmetic."""
+        rows, size, decodes = self._rows, self._page_size, self._rows.num_decodes
+        spans = zip(rows.starts, self._ends, strict=True)
+        ends = np.concatenate([np.arange(start, end) for start, end in spans]) + 1
+        firsts = np.zeros_like(ends) if window is None else np.maximum(0, ends - window)
+        decode_rows = None
+        if decodes:
+            lowest = np.maximum(firsts[:decodes], alone[:decodes] * size)
+            arrays = (*_joined(rows.tables[:decodes]), lowest, ends[:decodes])
+            decode_rows = DecodeRows(*map(self._to_device, arrays))
+        runs = []
+        for first, last, members in segments:
+            zeros = np.zeros_like(members)
+            tables, reach = [rows.tables[members[0]][first:last]], (last - first) * size
+            shared = self._query_runs(tables, [len(members)], members, zeros, zeros + reach)
+            runs.append((shared, True))
+        if decodes < len(rows.counts):
+            places, tables = np.arange(decodes, len(ends)), rows.tables[decodes:]
+            counts = rows.counts[decodes:].tolist()
+            prefills = self._query_runs(tables, counts, places, firsts[decodes:], ends[decodes:])
+            runs.append((prefills, False))
+        return InPlace(decode_rows, runs)
 
-    def _in_place(self, firsts: Indices, window: int | None) -> DecodeRows:
-        """The decode rows, each from its first such token on."""
-        ends = self._ends[: len(firsts)]
-        if window is not None:
-            firsts = np.maximum(0, ends - window)
-        tables = self._rows.tables[: len(firsts)]
-        lengths = np.array([len(table) for table in tables])
-        pages = np.concatenate(tables).astype(np.int32, copy=False)
-        arrays = (pages, np.cumsum(lengths) - lengths, firsts, ends)
-        return DecodeRows(*map(self._to_device, arrays))
+    def _query_runs(
+        self, tables: Sequence[Pages], counts: list[int], *by_token: Indices
+    ) -> QueryRuns:
+        """by_token: the places, firsts and ends of QueryRuns."""
+        bounds = np.cumsum([0, *counts])
+        arrays: list[npt.NDArray[np.generic]] = [*_joined(tables), bounds, *by_token]
+        return QueryRuns(*map(self._to_device, arrays))
 
     def _decode_part(self, rows: Indices, alone: Indices, window: int | None) -> DecodePart:
         size = self._page_size
@@ -235,3 +261,9 @@ class LayoutPlan:
 
     def _to_device(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def _joined(tables: Sequence[Pages]) -> tuple[Pages, Indices]:
+    """The tables as one, and where in it each begins."""
+    lengths = np.array([len(table) for table in tables])
+    return np.concatenate(tables).astype(np.int32, copy=False), np.cumsum(lengths) - lengths

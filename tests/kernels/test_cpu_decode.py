@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from testbed_kernels.cpu_decode import DecodeRows, cpu_decode, decode_function, supported
+from testbed_kernels.cpu_attention import DecodeRows, cpu_decode, library, supported
 from tests.kernels.paged import PagedCase, make_case
 
-needs_compiler = pytest.mark.skipif(decode_function() is None, reason="no C compiler (cc) is here")
+needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler (cc) is here")
 
 
 def rows_of(case: PagedCase, window: int | None = None) -> DecodeRows:
@@ -99,10 +99,13 @@ def test_a_tensor_that_does_not_fit_is_named() -> None:
         decode(case)
 
 
-def test_other_dtypes_are_not_supported() -> None:
-    assert not supported(torch.zeros(1, 1, 1, 1, dtype=torch.bfloat16))
+@needs_compiler
+def test_other_dtypes_and_odd_head_dims_are_not_supported() -> None:
+    assert supported(torch.zeros(1, 1, 1, 8))
+    assert not supported(torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16))
+    assert not supported(torch.zeros(1, 1, 1, 5))
 
 
 def test_without_a_compiler_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    assert decode_function.__wrapped__() is None
+    assert library.__wrapped__() is None
