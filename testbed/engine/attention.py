@@ -21,6 +21,7 @@ from testbed.engine.attention_layout import (
     LayoutPlan,
     NewPart,
     PageIds,
+    SharingPays,
     WholeRow,
 )
 from testbed.engine.kv_pool import KVPool
@@ -28,29 +29,32 @@ from testbed.engine.model import AttentionStep
 from testbed.engine.shared_prefix import Indices
 from testbed_kernels.cpu_attention import cpu_decode, cpu_prefill, supported
 
-MIN_SAVED_TOKENS = 512
-"""Tokens that sharing must spare a step from reading before a part of its own pays."""
+GATHERED_SHARING = SharingPays(rows=1, tokens=512)
+"""Where pages are copied before they are read."""
+IN_PLACE_SHARING = SharingPays(rows=7, tokens=2048)
+"""Where kernels read them as they lie: what several rows read stays in the CPU's caches, so only
+arithmetic is spared."""
 
 
 class TorchAttention:
     """Paged attention with torch operations over the pool.
 
-    share_prefixes: let rows read shared pages once. min_saved_tokens: from how many spared tokens
-    on.
+    share_prefixes: let rows read shared pages once. sharing: where that pays; None where it does by
+    what was measured.
     """
 
     def __init__(
-        self, pool: KVPool, *, share_prefixes: bool = True, min_saved_tokens: int = MIN_SAVED_TOKENS
+        self, pool: KVPool, *, share_prefixes: bool = True, sharing: SharingPays | None = None
     ) -> None:
         self.pool = pool
         self.share_prefixes = share_prefixes
-        self.min_saved_tokens = min_saved_tokens
         empty = torch.empty(0, dtype=pool.keys[0].dtype, device=pool.keys[0].device)
         self._buffers = [empty, empty]
         self.fused = empty.device.type == "cpu"
         """Whether torch has attention in one piece that tells the log-sum-exp of the scores."""
         self.reads_in_place = supported(pool.keys[0])
         """Whether compiled kernels attend."""
+        self.sharing = sharing or (IN_PLACE_SHARING if self.reads_in_place else GATHERED_SHARING)
         self.windows: dict[int | None, None] = {}
         """The sliding windows that the model's layers have asked for so far."""
 
@@ -121,7 +125,7 @@ class _TorchStep:
         self._plan = LayoutPlan(
             rows,
             backend.pool,
-            backend.min_saved_tokens if backend.share_prefixes else None,
+            backend.sharing if backend.share_prefixes else None,
             backend.reads_in_place,
             # The matrix of a long chunk's scores would be too large.
             cuts_prefills=backend.fused,

@@ -87,11 +87,20 @@ class Layout(NamedTuple):
     wholes: list[WholeRow]
 
 
+class SharingPays(NamedTuple):
+    """From when on it pays to read pages once for the rows that share them.
+
+    rows: for how many it takes as long as reading them apart. tokens: that must be spared beyond.
+    """
+
+    rows: int
+    tokens: int
+
+
 class LayoutPlan:
     """Cuts the rows of one step.
 
-    min_saved_tokens: from how many spared tokens on a shared run of pages is a part; None if no run
-    is. reads_in_place: whether there are kernels that do. cuts_prefills: whether, without them,
+    sharing: from when on a shared run of pages is a part; None if no run is. reads_in_place: whether there are kernels that do. cuts_prefills: whether, without them,
     what a prefill row has cached may be a part of its own.
     """
 
@@ -99,7 +108,7 @@ class LayoutPlan:
         self,
         rows: StepRows,
         pool: KVPool,
-        min_saved_tokens: int | None,
+        sharing: SharingPays | None,
         reads_in_place: bool,
         cuts_prefills: bool,
     ) -> None:
@@ -107,7 +116,7 @@ class LayoutPlan:
         self._padding_page = pool.padding_page
         self._page_size = pool.page_size
         self._dtype, self._device = pool.keys[0].dtype, pool.keys[0].device
-        self._min_saved_tokens = min_saved_tokens
+        self._sharing = sharing
         self._reads_in_place = reads_in_place
         self._cuts_prefills = cuts_prefills
         self._ends = rows.starts + rows.counts
@@ -124,10 +133,11 @@ class LayoutPlan:
             shareable[decodes:] = 0
         segments: list[SharedSegment] = []
         alone = np.zeros_like(shareable)
-        if self._min_saved_tokens is not None and window is None:
+        if self._sharing is not None and window is None:
             tables = self._tables(np.arange(len(shareable)), np.zeros_like(shareable), shareable)
-            least = -(-self._min_saved_tokens // size)
-            segments, alone = shared_segments(tables, shareable, least)
+            segments, alone = shared_segments(
+                tables, shareable, -(-self._sharing.tokens // size), self._sharing.rows
+            )
         if self._reads_in_place:
             return Layout(self._in_place(segments, alone, window), [], [], [], [])
         contexts = [

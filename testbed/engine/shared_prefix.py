@@ -23,12 +23,16 @@ class SharedSegment(NamedTuple):
 
 
 def shared_segments(
-    tables: npt.NDArray[np.int32], lengths: Indices, min_saved_pages: int
+    tables: npt.NDArray[np.int32],
+    lengths: Indices,
+    min_saved_pages: int,
+    break_even_rows: int = 1,
 ) -> tuple[list[SharedSegment], Indices]:
     """The segments worth reading once, and for each row the first page that it reads alone.
 
     tables: [rows, columns], row i filled up to lengths[i]. A segment of p pages shared by m rows is
-    worth it if (m - 1) * p >= min_saved_pages; a shorter one counts with the longer ones below it.
+    worth it if (m - break_even_rows) * p >= min_saved_pages; a shorter one counts with the longer
+    ones below it. break_even_rows: for how many rows a page is read apart as fast as jointly.
     The segments of one row are adjacent and start at page 0.
     """
     segments: list[SharedSegment] = []
@@ -43,13 +47,14 @@ def shared_segments(
         _, group_of = np.unique(tables[rows, depth], return_inverse=True)
         sizes = np.bincount(group_of)
         # Of the others not even rows that were equal to the end could be worth a segment.
-        worth = (sizes > 1) & ((sizes - 1) * (longest - first) >= min_saved_pages)
+        spared = (sizes - break_even_rows) * (longest - first)
+        worth = (sizes > break_even_rows) & (spared >= min_saved_pages)
         for group in np.flatnonzero(worth):
             members = rows[group_of == group]
             block = tables[members, depth : lengths[members].min()]
             differs = (block != block[0]).any(axis=0)
             last = depth + (int(differs.argmax()) if differs.any() else block.shape[1])
-            if (len(members) - 1) * (last - first) >= min_saved_pages:
+            if (len(members) - break_even_rows) * (last - first) >= min_saved_pages:
                 segments.append(SharedSegment(first, last, members))
                 alone[members] = last
                 open_groups.append((members, last, last))

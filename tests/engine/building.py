@@ -14,6 +14,7 @@ from testbed.core.config import CacheConfig, SchedulerConfig
 from testbed.core.page_pool import PagePool, Pages
 from testbed.core.request import Request, Tokens
 from testbed.engine.attention import TorchAttention
+from testbed.engine.attention_layout import SharingPays
 from testbed.engine.executor import ModelExecutor, StepParts
 from testbed.engine.kv_pool import KVPool
 from testbed.engine.loop import EngineRun, serve
@@ -164,7 +165,7 @@ def run_engine(
     """Serve on a poisoned pool (see PoisoningExecutor)."""
     pool = KVPool(model, cache.num_pages, cache.page_size)
     pool.poison()
-    attention = TorchAttention(pool, share_prefixes=share_prefixes, min_saved_tokens=1)
+    attention = TorchAttention(pool, share_prefixes=share_prefixes, sharing=SharingPays(1, 1))
     executor = PoisoningExecutor(model, pool, attention, sampler or Sampler())
     with freed_pages() as executor.freed:
         return serve(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.engine.attention import TorchAttention
 from testbed.engine.attention_backend import StepRows
+from testbed.engine.attention_layout import SharingPays
 from testbed.engine.kv_pool import KVPool
 from testbed.engine.shared_prefix import SharedSegment, shared_segments, similar_rows
 from tests.engine.building import Models
@@ -99,7 +100,7 @@ def test_every_row_attends_to_exactly_its_own_past(models: Models, case: Case, f
     total = sum(counts)
     query = random(total, model.num_heads, model.head_dim)
     key, value = random(total, *kv), random(total, *kv)
-    backend = TorchAttention(pool, share_prefixes=case.share, min_saved_tokens=1)
+    backend = TorchAttention(pool, share_prefixes=case.share, sharing=SharingPays(1, 1))
     backend.fused = case.fused
     backend.reads_in_place &= case.in_place
     rows = StepRows(len(case.decodes), np.array(starts), np.array(counts), tables)
@@ -162,6 +163,17 @@ def test_a_run_too_short_to_pay_counts_with_the_runs_below_it() -> None:
     assert (first, last, rows.tolist()) == (0, 3, [0, 1])
     assert alone.tolist() == [3, 3, 0]
     assert shared_segments(tables, lengths, 4)[0] == []
+
+
+def test_rows_that_read_apart_as_fast_spare_nothing() -> None:
+    tables = np.array([[1, 2, 3], [1, 2, 4], [1, 2, 5], [1, 6, 7]], dtype=np.int32)
+    lengths = np.array([3, 3, 3, 3])
+    # Beyond two rows page 1 spares two reads; pages 1 and 2 of three rows spare as many.
+    segments, _ = shared_segments(tables, lengths, 2, break_even_rows=2)
+    assert [(s.first, s.last, len(s.rows)) for s in segments] == [(0, 1, 4)]
+    segments, _ = shared_segments(tables[:3], lengths[:3], 2, break_even_rows=2)
+    assert [(s.first, s.last, len(s.rows)) for s in segments] == [(0, 2, 3)]
+    assert shared_segments(tables[:2], lengths[:2], 0, break_even_rows=2)[0] == []
 
 
 @given(
