@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -34,8 +35,8 @@ def matmul_rate(setting: Setting) -> float:
     return 2 * side**3 / device_seconds(lambda: torch.mm(left, right, out=out), setting)
 
 
-def run(setting: Setting) -> dict[str, Any]:
+def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Both ceilings, in bytes/s and FLOP/s."""
     copied, multiplied = copy_bandwidth(setting), matmul_rate(setting)
     print(f"copy {copied / 1e12:.2f} TB/s, matmul {multiplied / 1e12:.0f} TFLOP/s")
-    return {"copy_bytes_per_s": copied, "matmul_flop_per_s": multiplied}
+    yield {"copy_bytes_per_s": copied, "matmul_flop_per_s": multiplied}

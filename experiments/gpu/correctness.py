@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from testbed_kernels.shared_prefix import SharedPrefixes
 
 KERNELS = ("decode", "prefill", "shared")
 CASES_PER_DTYPE = 15
-TOLERANCES = ((torch.float32, 1e-5), (torch.float16, 3e-3), (torch.bfloat16, 2e-2))
+TOLERANCES = ((torch.float32, 3e-5), (torch.float16, 3e-3), (torch.bfloat16, 2e-2))
 """Absolute, on outputs of order one."""
 FAR_PAGES = 2**16 + 8
 """Pages of 2^15 bf16 elements each, so that the last lie past 2^31 elements."""
@@ -97,12 +98,21 @@ def far_pages_error(device: torch.device) -> float:
     return float((out - expected).abs().nan_to_num(torch.inf).max())
 
 
-def run(setting: Setting) -> dict[str, Any]:
+def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Random shapes for each dtype and kernel; the largest errors, and how many are too large."""
     rng = random.Random(0)
     errors: dict[str, float] = {}
-    wrong = []
+    wrong: list[str] = []
     cases = 0
+
+    def found() -> dict[str, Any]:
+        return {
+            "cases": cases,
+            "largest_errors": errors,
+            "wrong": len(wrong),
+            "wrong_cases": wrong,
+        }
+
     for index in range(setting.size(CASES_PER_DTYPE, len(KERNELS))):
         for dtype, tolerance in setting.size(TOLERANCES, TOLERANCES[:1]):
             if setting.time_is_up:
@@ -113,12 +123,13 @@ def run(setting: Setting) -> dict[str, Any]:
             errors[key] = max(errors.get(key, 0.0), error)
             if error > tolerance:
                 wrong.append(f"{case}: {error:.2e} > {tolerance:.0e}")
+            yield found()
     if not setting.smoke:
         errors["far pages"] = far_pages_error(setting.device)
         if errors["far pages"] > TOLERANCES[-1][1]:
             wrong.append(f"far pages: {errors['far pages']:.2e}")
+        yield found()
     for key, error in errors.items():
         print(f"{key:24} largest error {error:.1e}")
     for line in wrong:
         print(f"WRONG {line}")
-    return {"cases": cases, "largest_errors": errors, "wrong": len(wrong), "wrong_cases": wrong}

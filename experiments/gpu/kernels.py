@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -116,12 +117,16 @@ def write_row(setting: Setting) -> dict[str, Any]:
     return {"tokens": tokens, "seconds": seconds, "bytes_per_s": rate, "share_of_copy": share}
 
 
-def run(setting: Setting) -> dict[str, Any]:
+def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """All rates; the first decode and the first prefill are what the targets are about."""
-    decodes = setting.size(DECODES, SMOKE_DECODES)
-    prefills = setting.size(PREFILLS, SMOKE_PREFILLS)
-    return {
-        "decode": [decode_row(setting, *shape) for shape in decodes if not setting.time_is_up],
-        "prefill": [prefill_row(setting, *shape) for shape in prefills if not setting.time_is_up],
-        "kv_write": write_row(setting),
-    }
+    decodes: list[dict[str, Any]] = []
+    for decode in setting.size(DECODES, SMOKE_DECODES):
+        if not setting.time_is_up:
+            decodes.append(decode_row(setting, *decode))
+            yield {"decode": decodes}
+    prefills: list[dict[str, Any]] = []
+    for prefill in setting.size(PREFILLS, SMOKE_PREFILLS):
+        if not setting.time_is_up:
+            prefills.append(prefill_row(setting, *prefill))
+            yield {"prefill": prefills}
+    yield {"kv_write": write_row(setting)}

@@ -124,6 +124,8 @@ def report(folder: Path) -> list[str]:
     for name, part in parts.items():
         if "failed" in part:
             lines.append(f"{name}: FAILED: {part['failed']}")
+        elif part.get("finished") is False:
+            lines.append(f"{name}: cut short after {part['seconds']:.0f} s")
     if find_spec("matplotlib") is None:
         lines.append("No figures: matplotlib is not installed.")
     else:

@@ -6,6 +6,7 @@ cache that is too small for what is asked again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -127,7 +128,7 @@ def summary_of(saved: SavedRun) -> dict[str, float]:
     }
 
 
-def run(setting: Setting) -> dict[str, Any]:
+def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Serve every load, and write each down as it ends."""
     built = build(MODEL, setting)
     max_tokens = setting.size(4096, 200)
@@ -141,7 +142,8 @@ def run(setting: Setting) -> dict[str, Any]:
         _, seconds = serve_load(offline, AllAtOnce(), workload, built, runner, setting)
     capacity = count / seconds
     print(f"capacity: {capacity:.1f} requests/s", flush=True)
-    summaries = {}
+    yield {"model": MODEL, "capacity_requests_per_s": capacity}
+    summaries: dict[str, dict[str, float]] = {}
     for seed, load in enumerate(LOADS):
         if setting.time_is_up:
             break
@@ -161,4 +163,4 @@ def run(setting: Setting) -> dict[str, Any]:
             f", {summary['preemptions']} preemptions",
             flush=True,
         )
-    return {"model": MODEL, "capacity_requests_per_s": capacity, "loads": summaries}
+        yield {"loads": summaries}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -55,17 +56,20 @@ def row(setting: Setting, heads: Heads, sequences: int, prefix: int) -> dict[str
     }
 
 
-def run(setting: Setting) -> dict[str, Any]:
+def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """The grid, and from how many spared bytes on sharing won at every shape."""
     from testbed.engine.triton_attention import MIN_SAVED_BYTES
 
     heads = setting.size(LLAMA_8B, TINY)
-    shapes = setting.size(SHAPES, ((3, 32),))
-    rows = [row(setting, heads, *shape) for shape in shapes if not setting.time_is_up]
+    rows: list[dict[str, Any]] = []
+    for shape in setting.size(SHAPES, ((3, 32),)):
+        if not setting.time_is_up:
+            rows.append(row(setting, heads, *shape))
+            yield {"rows": rows, "engine_shares_from_bytes": MIN_SAVED_BYTES}
     rows.sort(key=lambda r: r["saved_bytes"])
     lost = [r["saved_bytes"] for r in rows if r["once_s"] >= r["apart_s"]]
     wins = [r["saved_bytes"] for r in rows if not lost or r["saved_bytes"] > max(lost)]
     crossing = min(wins) if wins else None
     found = "nowhere" if crossing is None else f"from {crossing / 1e6:.0f} MB on"
     print(f"sharing always won {found}; the engine shares from {MIN_SAVED_BYTES / 1e6:.0f} MB on")
-    return {"rows": rows, "won_from_bytes": crossing, "engine_shares_from_bytes": MIN_SAVED_BYTES}
+    yield {"won_from_bytes": crossing}

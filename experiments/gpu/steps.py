@@ -6,6 +6,7 @@ batch and sampling, but no scheduling.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from statistics import median
 from typing import Any, NamedTuple
@@ -112,14 +113,22 @@ def measure(point: Point, built: Built, runner: ModelExecutor, setting: Setting)
     }
 
 
-def model_rows(name: str, setting: Setting) -> dict[str, Any]:
-    """All points of one model that fit; decodes op by op and as CUDA graphs."""
+def model_rows(name: str, setting: Setting) -> Iterator[dict[str, Any]]:
+    """All points of one model that fit; decodes op by op and as CUDA graphs. Yields what there is
+    after each point."""
     built = build(name, setting)
     weights = weight_bytes_per_step(built.model)
     by_op, captured = (
         executor(built, setting, graphs=graphs, max_tokens=MAX_TOKENS) for graphs in (False, True)
     )
-    rows, left_out = [], []
+    rows: list[dict[str, Any]] = []
+    left_out: list[dict[str, Any]] = []
+    facts = {
+        "weight_bytes_per_step": weights,
+        "kv_bytes_per_token": built.model.kv_bytes_per_token,
+        "dtype": str(setting.dtype).removeprefix("torch."),
+        "pool_pages": built.pool.num_pages,
+    }
     for point in grid(setting):
         if setting.time_is_up or point.pages > built.pool.num_pages:
             left_out.append(point._asdict())
@@ -139,21 +148,18 @@ def model_rows(name: str, setting: Setting) -> dict[str, Any]:
             line += f"{graph['seconds'] / floor:5.2f}x of its memory floor"
         print(line, flush=True)
         rows.append(measured)
-    return {
-        "weight_bytes_per_step": weights,
-        "kv_bytes_per_token": built.model.kv_bytes_per_token,
-        "dtype": str(setting.dtype).removeprefix("torch."),
-        "pool_pages": built.pool.num_pages,
-        "rows": rows,
-        "left_out": left_out,
-    }
+        yield {**facts, "rows": rows}
+    yield {**facts, "rows": rows, "left_out": left_out}
 
 
-def run(setting: Setting) -> dict[str, Any]:
+def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Both models; the first one's pool is given back before the second is built."""
     models: dict[str, Any] = {}
     for name, _ in SHAPES:
-        models[name] = model_rows(name, setting)
+        for measured in model_rows(name, setting):
+            models[name] = measured
+            yield {"models": models}
+        # The engine patches the last layer, so that a model is part of a cycle.
+        gc.collect()
         if setting.device.type == "cuda":
             torch.cuda.empty_cache()
-    return {"models": models}

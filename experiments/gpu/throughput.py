@@ -5,7 +5,7 @@ Neither has anything cached when a round begins; both have compiled and captured
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from statistics import median
 from time import perf_counter
@@ -103,7 +103,7 @@ def rate(
     return made / seconds
 
 
-def run(setting: Setting) -> dict[str, Any]:
+def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Rounds of both, in turns; output tokens a second and their ratio.
 
     If transformers fails, the engine's figures are kept.
@@ -116,7 +116,13 @@ def run(setting: Setting) -> dict[str, Any]:
         "engine": lambda requests: engine_tokens(built, runner, requests),
         "transformers": lambda requests: peer_tokens(module, requests, setting),
     }
-    peer_error = None
+    yield {
+        "requests": REQUESTS,
+        "shared_tokens": SHARED_TOKENS,
+        "own_tokens": OWN_TOKENS,
+        "output_tokens": OUTPUT_TOKENS,
+        "peer_error": None,
+    }
     for number in range(setting.size(ROUNDS, 1) + 1):
         requests = some_requests(setting, built.model.vocab_size, number)
         for name, serve_all in list(contenders.items()):
@@ -127,23 +133,16 @@ def run(setting: Setting) -> dict[str, Any]:
             except Exception as error:
                 if name == "engine":
                     raise
-                peer_error = f"{type(error).__name__}: {error}"
-                print(f"{name} failed: {peer_error}")
+                failure = f"{type(error).__name__}: {error}"
+                print(f"{name} failed: {failure}")
+                yield {"peer_error": failure}
                 del contenders[name]
                 continue
             print(f"{name}, round {number}: {measured:.0f} output tokens/s", flush=True)
             if number:
                 rates[name].append(measured)
-    ratio = None
-    if all(rates.values()):
-        ratio = median(rates["engine"]) / median(rates["transformers"])
-        print(f"the engine makes {ratio:.2f} times the tokens of transformers' continuous batching")
-    return {
-        "requests": REQUESTS,
-        "shared_tokens": SHARED_TOKENS,
-        "own_tokens": OWN_TOKENS,
-        "output_tokens": OUTPUT_TOKENS,
-        "output_tokens_per_s": rates,
-        "ratio": ratio,
-        "peer_error": peer_error,
-    }
+                yield {"output_tokens_per_s": rates}
+        if all(rates.values()):
+            ratio = median(rates["engine"]) / median(rates["transformers"])
+            print(f"the engine makes {ratio:.2f} times transformers' tokens", flush=True)
+            yield {"ratio": ratio}

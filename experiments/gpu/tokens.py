@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from testbed.policies import registry
 FAMILIES = ("tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-smollm2")
 MARGINS = ((torch.float32, 1e-3), (torch.bfloat16, 0.1))
 """How far below the reference's best logit a token's may be: rounding, and not a wrong answer."""
-WAYS = ((False, False), (True, False), (True, True))
+WAYS = ((False, False), (False, True), (True, False), (True, True))
 """(as CUDA graphs, shared pages read once)"""
 
 
@@ -62,7 +63,9 @@ def serve_all(
         requests,
         executor=ModelExecutor(model, pool, attention, Sampler(), graphs),
         cache=cache,
-        scheduler=SchedulerConfig(chunk_size=64, reserve="ratio"),
+        scheduler=SchedulerConfig(
+            chunk_size=64, reserve="ratio", reserve_ratio=0.05, reserve_ratio_floor=0.05
+        ),
         policy=registry.scheduling("fcfs"),
         eviction=registry.eviction("lru"),
     )
@@ -95,14 +98,14 @@ def compare(
     return Verdict(tokens, right, largest)
 
 
-def run(setting: Setting) -> dict[str, Any]:
+def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Every family, dtype and way of decoding; a token outside the margin is wrong."""
     requests = some_requests(setting)
     rows: list[dict[str, Any]] = []
     for dtype, margin in setting.size(MARGINS, MARGINS[:1]):
         for family in setting.size(FAMILIES, FAMILIES[:1]):
             model = load_model(family, dtype=dtype, device=str(setting.device))
-            for captured, shares in setting.size(WAYS, WAYS[2:]):
+            for captured, shares in setting.size(WAYS, WAYS[3:]):
                 if setting.time_is_up:
                     break
                 outputs = serve_all(model, requests, setting, captured=captured, shares=shares)
@@ -114,4 +117,4 @@ def run(setting: Setting) -> dict[str, Any]:
                 )
                 rows.append({"family": family, "dtype": str(dtype), "way": way, "margin": margin})
                 rows[-1].update(verdict._asdict())
-    return {"rows": rows, "wrong": sum(row["tokens"] - row["right"] for row in rows)}
+                yield {"rows": rows, "wrong": sum(row["tokens"] - row["right"] for row in rows)}

@@ -33,20 +33,23 @@ from testbed_kernels.launch import (
     Launch,
     padded_head_dim,
 )
+from testbed_kernels.paging import VARYING
 from testbed_kernels.prefill import prefill_kernel
 from testbed_kernels.shared_prefix import shared_kernel
 
 HEAD_DIMS = (64, 80, 96, 128, 256)
 ELEMENT_SIZES = {"bf16": 2, "fp16": 2, "fp32": 4}
 KV_HEADS = 8
-SPLITS = 8
 DEFAULT = Launch(block_m=1, block_n=1, num_warps=4, num_stages=3)
 """Triton's own warps and stages, for the kernels that are launched without any."""
 
 
-KERNELS = ("decode", "merge", "suffix", "suffix_merge", "shared", "prefill", "kv_write")
-"""suffix and suffix_merge: decode and merge of what is left beside shared pages."""
-UNSHARED = ("decode", "merge", "prefill", "kv_write")
+KERNELS = (
+    "decode", "whole_decode", "merge", "suffix", "suffix_merge", "shared", "prefill", "kv_write"
+)  # fmt: skip
+"""whole_decode: decode of sequences in one part. suffix and suffix_merge: decode and merge of what
+is left beside shared pages."""
+UNSHARED = ("decode", "whole_decode", "merge", "prefill", "kv_write")
 INTEGERS = (
     "kv_lens_ptr",
     "query_starts_ptr",
@@ -120,18 +123,18 @@ def compile_kernel(
         constants = paged | {"KV_HEADS": KV_HEADS, "BLOCK_H": KV_HEADS, "BLOCK_D": block_d}
     elif kernel in ("merge", "suffix_merge"):
         function, tile = merge_kernel, DEFAULT
-        constants = {"SPLITS": SPLITS, "HEAD_DIM": head_dim, "BLOCK_D": key[1]}
+        constants = {"HEAD_DIM": head_dim, "BLOCK_D": key[1]}
         constants |= {"BLOCK_N": DECODE[key].block_n, "WINDOW": geometry.window}
         constants["SHARED"] = kernel == "suffix_merge"
     else:
-        decodes = kernel in ("decode", "suffix")
+        decodes = kernel in ("decode", "whole_decode", "suffix")
         table = DECODE if decodes else SHARED if kernel == "shared" else PREFILL
         tile = launch or table[key]
         constants = paged | {"GROUP": geometry.group, "BLOCK_D": key[1]}
         constants |= {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n}
         if decodes:
             function = decode_kernel
-            constants |= {"SPLITS": SPLITS, "SHARED": kernel == "suffix"}
+            constants |= {"SHARED": kernel == "suffix", "WHOLE": kernel == "whole_decode"}
         else:
             function = shared_kernel if kernel == "shared" else prefill_kernel
         if kernel != "shared":
@@ -143,7 +146,7 @@ def compile_kernel(
         attrs={
             (index,): [["tt.divisibility", 16]]
             for index, name in enumerate(function.arg_names)
-            if name.endswith("_ptr") or name.startswith("stride_")
+            if name not in VARYING and (name.endswith("_ptr") or name.startswith("stride_"))
         },
     )
     target = GPUTarget("cuda", int(arch.removeprefix("sm_")), 32)

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from testbed_kernels.batch import PagedBatch, check_pages
 from testbed_kernels.launch import DECODE, Launch, cores_of, launch_for, padded_head_dim
-from testbed_kernels.paging import attend
+from testbed_kernels.paging import VARYING, attend
 from testbed_kernels.shared_prefix import SharedPrefixes, attend_shared
 
 MAX_SPLITS = 64
@@ -30,12 +30,12 @@ def first_key(kv_len, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr):
 
 
 @triton.jit
-def split_len(kv_len, first, SPLITS: tl.constexpr, BLOCK_N: tl.constexpr):
+def split_len(kv_len, first, splits, BLOCK_N: tl.constexpr):
     """Keys in a part: whole tiles, as even as they come. Both stages take it from here."""
-    return tl.cdiv(tl.cdiv(kv_len - first, SPLITS), BLOCK_N) * BLOCK_N
+    return tl.cdiv(tl.cdiv(kv_len - first, splits), BLOCK_N) * BLOCK_N
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def decode_kernel(
     part_ptr,
     lse_ptr,
@@ -59,7 +59,6 @@ def decode_kernel(
     stride_head,
     stride_table,
     GROUP: tl.constexpr,
-    SPLITS: tl.constexpr,
     PAGE_SIZE: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -67,11 +66,13 @@ def decode_kernel(
     BLOCK_N: tl.constexpr,
     WINDOW: tl.constexpr,
     SHARED: tl.constexpr,
+    WHOLE: tl.constexpr,
 ):
     """One program attends up to BLOCK_M heads of a group to one part of their sequence's keys.
 
-    It stores the part's own softmax-weighted mean, and the base-2 logarithm of its weights' sum.
-    With SHARED the keys before suffix_starts are others' work, and their parts come first.
+    It stores the part's own softmax-weighted mean, and the base-2 logarithm of its weights' sum
+    unless the part is the WHOLE. With SHARED the keys before suffix_starts are others' work, and
+    their parts come first.
     """
     sequence = tl.program_id(0)
     split = tl.program_id(2)
@@ -84,11 +85,11 @@ def decode_kernel(
         part_index += tl.load(shared_parts_ptr + sequence)
     else:
         first = first_key(kv_len, BLOCK_N, WINDOW)
-    length = split_len(kv_len, first, SPLITS, BLOCK_N)
+    length = split_len(kv_len, first, tl.num_programs(2), BLOCK_N)
     begin = first + split * length
     end = tl.minimum(begin + length, kv_len)
     # The merge counts the parts as split_len does, and never reads one that is empty.
-    if SPLITS > 1 or SHARED:  # noqa: SIM102 (one is known to the compiler, the other to the device)
+    if not WHOLE:  # noqa: SIM102 (one is known to the compiler, the other to the device)
         if begin >= end:
             return
 
@@ -129,12 +130,12 @@ def decode_kernel(
     part_offsets += part_index.to(tl.int64) * stride_part_split
     part_pointers = part_ptr + part_offsets[:, None] + dims[None, :]
     tl.store(part_pointers, part.to(part_ptr.dtype.element_ty), mask=mask)
-    if SPLITS > 1 or SHARED:
+    if not WHOLE:
         lse_offsets = row * stride_lse_sequence + heads * stride_lse_head + part_index
         tl.store(lse_ptr + lse_offsets, row_max + tl.log2(row_sum), mask=in_group)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def merge_kernel(
     out_ptr,
     part_ptr,
@@ -142,6 +143,7 @@ def merge_kernel(
     kv_lens_ptr,
     suffix_starts_ptr,
     shared_parts_ptr,
+    splits,
     stride_out_sequence,
     stride_out_head,
     stride_part_sequence,
@@ -149,7 +151,6 @@ def merge_kernel(
     stride_part_split,
     stride_lse_sequence,
     stride_lse_head,
-    SPLITS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -161,7 +162,7 @@ def merge_kernel(
     head = tl.program_id(1)
     kv_len = tl.load(kv_lens_ptr + row)
     first = tl.load(suffix_starts_ptr + row) if SHARED else first_key(kv_len, BLOCK_N, WINDOW)
-    length = split_len(kv_len, first, SPLITS, BLOCK_N)
+    length = split_len(kv_len, first, splits, BLOCK_N)
     parts = tl.cdiv(kv_len - first, tl.maximum(length, 1))
     if SHARED:
         parts += tl.load(shared_parts_ptr + row)
@@ -271,7 +272,6 @@ def paged_decode(
         key_pages.stride(2),
         batch.page_table.stride(0),
         GROUP=group,
-        SPLITS=splits,
         PAGE_SIZE=page_size,
         HEAD_DIM=head_dim,
         BLOCK_D=padded_head_dim(head_dim),
@@ -279,6 +279,7 @@ def paged_decode(
         BLOCK_N=tile.block_n,
         WINDOW=window,
         SHARED=shared is not None,
+        WHOLE=whole,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )
@@ -290,6 +291,7 @@ def paged_decode(
             batch.kv_lens,
             suffix_starts,
             shared_parts,
+            splits,
             out.stride(0),
             out.stride(1),
             part.stride(0),
@@ -297,7 +299,6 @@ def paged_decode(
             part.stride(2),
             lse.stride(0),
             lse.stride(1),
-            SPLITS=splits,
             HEAD_DIM=head_dim,
             BLOCK_D=padded_head_dim(head_dim),
             BLOCK_N=tile.block_n,

@@ -9,10 +9,10 @@ import triton
 import triton.language as tl
 
 from testbed_kernels.batch import PagedBatch, check_pages
-from testbed_kernels.paging import find_sequence
+from testbed_kernels.paging import VARYING, find_sequence
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def kv_write_kernel(
     key_ptr,
     value_ptr,

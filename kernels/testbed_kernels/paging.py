@@ -8,6 +8,23 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+VARYING = (
+    "query_starts_ptr",
+    "kv_lens_ptr",
+    "page_table_ptr",
+    "suffix_starts_ptr",
+    "shared_parts_ptr",
+    "items_ptr",
+    "members_ptr",
+    "num_sequences",
+    "splits",
+    "stride_table",
+    "stride_lse_sequence",
+    "stride_lse_head",
+)
+"""Arguments that change from step to step: what do_not_specialize takes. Triton would compile a
+kernel once more for each combination of those that are 1, that 16 divides, and others."""
+
 
 @triton.jit
 def find_sequence(

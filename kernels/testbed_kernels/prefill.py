@@ -12,10 +12,10 @@ import triton.language as tl
 
 from testbed_kernels.batch import PagedBatch, check_pages
 from testbed_kernels.launch import PREFILL, Launch, launch_for, padded_head_dim
-from testbed_kernels.paging import attend, find_sequence
+from testbed_kernels.paging import VARYING, attend, find_sequence
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def prefill_kernel(
     out_ptr,
     query_ptr,

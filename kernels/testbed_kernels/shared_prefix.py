@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 
 from testbed_kernels.launch import SHARED, Launch, launch_for, padded_head_dim
-from testbed_kernels.paging import attend
+from testbed_kernels.paging import VARYING, attend
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Ints: TypeAlias = npt.NDArray[np.int32]
@@ -143,7 +143,7 @@ def cut_segments(
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def shared_kernel(
     part_ptr,
     lse_ptr,

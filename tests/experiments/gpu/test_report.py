@@ -59,6 +59,13 @@ def test_a_part_that_failed_is_named(tmp_path: Path) -> None:
     assert "runs: FAILED: MemoryError: 3 pages fit" in report(tmp_path)
 
 
+def test_a_part_that_was_cut_short_is_named_and_shows_what_it_had(tmp_path: Path) -> None:
+    write(tmp_path, {"kernels": {**parts()["kernels"], "finished": False, "seconds": 31.7}})
+    lines = report(tmp_path)
+    assert "kernels: cut short after 32 s" in lines
+    assert "80.0%" in lines[0]
+
+
 def test_an_empty_folder_says_so(tmp_path: Path, capsys: Any) -> None:
     assert main([str(tmp_path)]) == 0
     assert "no results in it" in capsys.readouterr().out

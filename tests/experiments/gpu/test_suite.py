@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,21 +23,22 @@ NOT_THERE = ("simpy", "hydra", "omegaconf", "pandas", "pyarrow")
 """What a GPU machine need not have."""
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    program = "import sys, runpy\n"
-    program += "".join(f"sys.modules[{name!r}] = None\n" for name in NOT_THERE)
-    program += f"sys.argv = {['experiments.gpu', *arguments]!r}\n"
-    program += "runpy.run_module('experiments.gpu', run_name='__main__')\n"
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'kernels'}"}
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    missing = folder / "missing"
+    missing.mkdir()
+    for name in NOT_THERE:
+        (missing / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})\n")
+    path = os.pathsep.join(map(str, (missing, ROOT, ROOT / "kernels")))
+    env = {**os.environ, "PYTHONPATH": path}
     env.pop("TRITON_INTERPRET", None)
     return subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-m", "experiments.gpu", "--smoke", "--output", str(folder), *arguments],
         cwd=ROOT, env=env, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
 def test_quick_parts_leave_their_results(tmp_path: Path) -> None:
-    done = run("--smoke", "--output", str(tmp_path), "--parts", "ceilings", "kernels", "steps")
+    done = run(tmp_path, "--parts", "ceilings", "kernels", "steps")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "its figures mean nothing" in done.stdout
     records = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("smoke/*.json")}
@@ -51,7 +54,7 @@ def test_quick_parts_leave_their_results(tmp_path: Path) -> None:
 def test_every_part_runs_and_its_runs_replay(tmp_path: Path) -> None:
     from experiments.gpu.recorded import main as convert
 
-    done = run("--smoke", "--output", str(tmp_path))
+    done = run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / "smoke/throughput.json").read_text())
     assert record["peer_error"] is None
@@ -63,27 +66,39 @@ def test_every_part_runs_and_its_runs_replay(tmp_path: Path) -> None:
 def test_without_a_gpu_it_says_so(tmp_path: Path, capsys: Any) -> None:
     import torch
 
-    from experiments.gpu.__main__ import main
+    from experiments.gpu.parts import run_parts
 
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    assert main(["--output", str(tmp_path)]) == 0
+    run_parts(["ceilings"], tmp_path, False, SimpleNamespace(value=0))
     assert capsys.readouterr().out == "No GPU here: nothing to measure.\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_that_crashes_or_hangs_does_not_stop_the_others(tmp_path: Path) -> None:
+    from experiments.gpu.__main__ import supervise
+    from tests.experiments.gpu.parts_that_end import run_all
+
+    names = ["one", "crash", "hang", "last"]
+    assert supervise(run_all, names, [inf, inf, 0.1, inf], tmp_path) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    assert supervise(run_all, ["one", "last"], [inf, inf], tmp_path) == 0
+    assert supervise(run_all, ["wrong"], [inf], tmp_path) == 1
 
 
 def test_a_part_that_fails_is_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    from experiments.gpu import __main__ as suite
+    from experiments.gpu import parts as suite
 
-    def fail(setting: Any) -> dict[str, Any]:
+    def fail(setting: Any) -> Iterator[dict[str, Any]]:
+        yield {"decode": [1]}
         raise MemoryError("3 pages fit")
 
     fakes = {
         "experiments.gpu.kernels": SimpleNamespace(run=fail),
-        "experiments.gpu.tokens": SimpleNamespace(run=lambda setting: {"wrong": 2}),
-        "experiments.gpu.sharing": SimpleNamespace(run=lambda setting: {"rows": []}),
+        "experiments.gpu.tokens": SimpleNamespace(run=lambda setting: [{"wrong": 2}]),
+        "experiments.gpu.sharing": SimpleNamespace(run=lambda setting: [{"rows": []}]),
     }
     monkeypatch.setattr(suite, "import_module", fakes.__getitem__)
     assert not suite.run_part("kernels", tmp_path, smoke=True)
@@ -91,7 +106,56 @@ def test_a_part_that_fails_is_written_down(
     assert suite.run_part("sharing", tmp_path, smoke=True)
     record = json.loads((tmp_path / "kernels.json").read_text())
     assert record["failed"] == "MemoryError: 3 pages fit"
+    assert record["decode"] == [1]
+    assert not record["finished"]
     assert "MemoryError" in capsys.readouterr().err
+    assert json.loads((tmp_path / "sharing.json").read_text())["finished"]
+
+
+def test_a_lost_device_takes_a_new_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from experiments.gpu import parts as suite
+
+    def lost() -> None:
+        raise torch.AcceleratorError("an illegal memory access was encountered")
+
+    def leave(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(
+        suite, "import_module", lambda name: SimpleNamespace(run=lambda setting: [])
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "Card  One")
+    monkeypatch.setattr(torch.cuda, "synchronize", lost)
+    monkeypatch.setattr(os, "_exit", leave)
+    begun = SimpleNamespace(value=0)
+    with pytest.raises(SystemExit) as ended:
+        suite.run_parts(["kernels", "tokens"], tmp_path, False, begun)
+    assert ended.value.code == suite.LOST
+    assert begun.value == 1
+    assert json.loads((tmp_path / "card-one/kernels.json").read_text())["card"] == "Card  One"
+
+
+def test_what_is_measured_is_written_down_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from experiments.gpu import parts as suite
+
+    written: list[dict[str, Any]] = []
+
+    def measure(setting: Any) -> Iterator[dict[str, Any]]:
+        rows: list[int] = []
+        for row in range(3):
+            written.append(json.loads((tmp_path / "steps.json").read_text()))
+            rows.append(row)
+            yield {"rows": rows}
+
+    monkeypatch.setattr(suite, "import_module", lambda name: SimpleNamespace(run=measure))
+    assert suite.run_part("steps", tmp_path, smoke=True)
+    assert [record.get("rows") for record in written] == [None, [0], [0, 1]]
+    assert not any(record["finished"] for record in written)
 
 
 def test_made_up_sequences_have_the_shape_that_is_asked_for() -> None:
@@ -103,7 +167,7 @@ def test_made_up_sequences_have_the_shape_that_is_asked_for() -> None:
     assert point.pages == 2 * 3 + 2
     batch = make_batch(point, built, np.random.default_rng(0))
     # 33 tokens each, the fed-back one included; 10 * 16 + 10 * 11 / 2 pairs over 26 tokens.
-    assert batch.shape == (2, 66, 1, 10, 215, 26, 3)
+    assert batch.shape == (2, 66, 1, 10, 215, 26, 3, 0)
     assert [s.num_computed_tokens for s in batch.decodes] == [32, 32]
     (prefill,) = batch.prefills
     assert prefill.completes
