@@ -149,6 +149,8 @@ def run() -> list[Reached]:
 
 def judge(predictions: list[Prediction]) -> list[Reached]:
     """For each figure how many loads it was predicted too badly for."""
+    close = sum(abs(row.error) <= LIMITS[row.figure] for row in predictions)
+    print(f"errors within the limits, whatever the spread: {close} of {len(predictions)}\n")
     return [
         bar.reached(
             sum(

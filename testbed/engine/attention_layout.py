@@ -100,8 +100,9 @@ class SharingPays(NamedTuple):
 class LayoutPlan:
     """Cuts the rows of one step.
 
-    sharing: from when on a shared run of pages is a part; None if no run is. reads_in_place: whether there are kernels that do. cuts_prefills: whether, without them,
-    what a prefill row has cached may be a part of its own.
+    sharing: from when on a shared run of pages is a part; None if no run is. reads_in_place:
+    whether there are kernels that do. cuts_prefills: whether, without them, what a prefill row has
+    cached may be a part of its own.
     """
 
     def __init__(

@@ -19,6 +19,9 @@ from testbed.engine.model import Model
 from testbed.engine.sampling import Place, Sampler
 from testbed.engine.shared_prefix import Indices
 
+NO_TOKEN = -(2**31)
+"""In the place of a prompt without tokens: no vocabulary has it, so that its request is refused."""
+
 
 class StepParts(NamedTuple):
     """Where one step's time went, in seconds.
@@ -65,6 +68,8 @@ class ModelExecutor:
 
     def refusal(self, request: Request) -> str | None:
         """Why the model cannot serve the request; None if it can."""
+        if request.prompt[0] == NO_TOKEN:
+            return "the prompt has no tokens"
         highest = self.model.vocab_size - 1
         for name, tokens in (("prompt", request.prompt), ("output", request.output)):
             if tokens is None:

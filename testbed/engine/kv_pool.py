@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import torch
 
+from testbed.engine.device_memory import free_bytes, gib
 from testbed.engine.model import Model
 
 
@@ -25,8 +23,8 @@ class KVPool:
         if needed > free:
             raise MemoryError(
                 f"{num_pages} pages of {page_size} tokens of {model.name} need "
-                f"{_gib(needed)} ({model.kv_bytes_per_token} bytes a token), "
-                f"{_gib(free)} are free on {model.device}: "
+                f"{gib(needed)} ({model.kv_bytes_per_token} bytes a token), "
+                f"{gib(free)} are free on {model.device}: "
                 f"{max(0, free // bytes_per_page - 1)} pages fit"
             )
         self.num_pages = num_pages
@@ -61,24 +59,6 @@ def pages_that_fit(model: Model, page_size: int, share: float = 0.9) -> int:
     if pages < 1:
         raise MemoryError(
             f"no page of {page_size} tokens ({bytes_per_page} bytes) of {model.name} fits into "
-            f"{share:.0%} of the {_gib(free)} that are free on {model.device}"
+            f"{share:.0%} of the {gib(free)} that are free on {model.device}"
         )
     return pages
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that can still be allocated on the device."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(free + reusable)
-    meminfo = Path("/proc/meminfo")
-    if meminfo.is_file():
-        for line in meminfo.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"

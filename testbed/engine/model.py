@@ -26,12 +26,18 @@ from transformers import (
     Qwen3Config,
 )
 
+from testbed.engine.device_memory import free_bytes, gib
 from testbed.engine.last_mlp import LastMlp
 from testbed.engine.packed_linear import pack_linear_layers
 from testbed.engine.rms_norm import replace_norms
+from testbed.engine.trial import try_out
 
 ATTENTION_NAME = "testbed_paged"
 SMOLLM2 = "smollm2"
+_WITHOUT_EFFECT = ("dropout", "position_ids")
+"""What layers pass to their attention although it changes nothing here."""
+_LENGTH_BOUND_ROPES = ("dynamic", "longrope")
+"""Angles that depend on the longest sequence of a batch, so cached keys would not stay valid."""
 
 _TINY: Mapping[str, Any] = MappingProxyType(
     {
@@ -140,7 +146,8 @@ def load_model(
     name: a hub id, a folder with config.json and safetensors weights, `smollm2` once `testbed model
     smollm2` has fetched it, or one of tiny-llama, tiny-qwen2, tiny-qwen3, tiny-mistral and
     tiny-smollm2, which `seed` initialises. Code that comes with a model is never run. ValueError if
-    the name is unknown or the engine cannot run the model.
+    the name is unknown, the weights do not fit the device, or the engine cannot run the model: each
+    layer needs full or sliding-window attention, and nothing else may pass from token to token.
     """
     AttentionInterface.register(ATTENTION_NAME, _paged_attention)
     place = torch.device(device)
@@ -148,16 +155,17 @@ def load_model(
         configs = _tiny_configs()
         if name not in configs:
             raise ValueError(f"model={name!r}: one of {', '.join(configs)} is needed")
-        module = build_module(configs[name], dtype=dtype, seed=seed).to(place)
+        module = build_module(configs[name], dtype=dtype, seed=seed)
     elif name == SMOLLM2:
         folder = cache_folder() / SMOLLM2
         if not folder.is_dir():
             raise ValueError(
                 f"model={name!r} is not in {folder}: `testbed model {SMOLLM2}` puts it there"
             )
-        module = _load_weights(str(folder), dtype, place)
+        module = _load_weights(name, str(folder), dtype)
     else:
-        module = _load_weights(name, dtype, place)
+        module = _load_weights(name, name, dtype)
+    _place_weights(name, module, place)
     pack_linear_layers(module)
     replace_norms(module)
     return wrap_module(name, module, place)
@@ -181,38 +189,65 @@ def build_module(config: PreTrainedConfig, *, dtype: torch.dtype, seed: int) -> 
         )
 
 
-def _load_weights(name: str, dtype: torch.dtype, device: torch.device) -> Any:
-    if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+def _load_weights(name: str, source: str, dtype: torch.dtype) -> Any:
+    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
         raise ValueError(f"model={name!r}: the folder holds no config.json")
     try:
         loader: Any = AutoModelForCausalLM
         return loader.from_pretrained(
-            name,
+            source,
             dtype=dtype,
             attn_implementation=ATTENTION_NAME,
             use_safetensors=True,
             trust_remote_code=False,
-        ).to(device)
-    except OSError as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"model={name!r} cannot be loaded: {reason}") from error
+        )
+    except Exception as error:
+        raise ValueError(f"model={name!r} cannot be loaded: {_reason(error)}") from error
+
+
+def _place_weights(name: str, module: Any, device: torch.device) -> None:
+    free = free_bytes(device)
+    try:
+        module.to(device)
+    except torch.OutOfMemoryError as error:
+        needed = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
+        raise ValueError(
+            f"model={name!r}: its weights need {gib(needed)}, {gib(free)} are free on {device}"
+        ) from error
 
 
 def wrap_module(name: str, module: Any, device: torch.device) -> Model:
-    """Describe a transformers model that uses the engine's attention; checks that it can run.
+    """Describe a transformers model that uses the engine's attention; tries whether it can run.
 
-    Its last layer's MLP obeys the LastMlp from then on.
+    Its last layer's MLP obeys the LastMlp from then on. ValueError if it cannot.
     """
+    try:
+        model = _described(name, module, device)
+        try_out(model)
+    except Exception as error:
+        raise ValueError(
+            f"model={name!r}: the engine cannot run {type(module).__name__}: {_reason(error)}"
+        ) from error
+    return model
+
+
+def _reason(error: Exception) -> str:
+    """In one line; modelling code is of many hands, and fails as it likes."""
+    text = (str(error).strip().splitlines() or [""])[0]
+    return text if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {text}"
+
+
+def _described(name: str, module: Any, device: torch.device) -> Model:
     config = module.config
     if not getattr(module, "_supports_attention_backend", False):
-        raise ValueError(
-            f"model={name!r}: the attention of {type(module).__name__} cannot be replaced"
-        )
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if rope in ("dynamic", "longrope"):
-        # Their angles depend on the longest sequence of a batch, so cached keys would not stay
-        # valid.
-        raise ValueError(f"model={name!r}: rope_type {rope!r} cannot be used with a KV cache pool")
+        raise ValueError("its attention cannot be replaced")
+    rope = getattr(config, "rope_parameters", None) or {}
+    # Some have parameters for each type of layers.
+    for parameters in (rope, *rope.values()):
+        if isinstance(parameters, Mapping) and parameters.get("rope_type") in _LENGTH_BOUND_ROPES:
+            raise ValueError(
+                f"rope_type {parameters['rope_type']!r} cannot be used with a KV cache pool"
+            )
     heads = config.num_attention_heads
     return Model(
         name=name,
@@ -246,17 +281,18 @@ def _paged_attention(
     scaling: float,
     attention_step: AttentionStep | None = None,
     sliding_window: int | None = None,
-    softcap: float | None = None,
-    **_: Any,
+    **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """What a transformers attention layer calls: [1, heads, tokens, head_dim] in, tokens first out.
 
-    A mask is never made, as none is registered under our name.
+    ValueError for whatever else a layer wants of its attention.
     """
     if attention_step is None:
-        raise ValueError(f"{type(module).__name__} does not pass attention_step on to its layers")
-    if softcap is not None:
-        raise ValueError(f"{type(module).__name__} caps its attention logits, which is not built")
+        raise ValueError(f"{type(module).__name__} does not get attention_step passed on")
+    # transformers makes no mask, as none is registered under our name; some models do themselves.
+    for name, wish in (("attention_mask", attention_mask), *others.items()):
+        if wish is not None and wish is not False and name not in _WITHOUT_EFFECT:
+            raise ValueError(f"{type(module).__name__} asks for {name}, which is not built")
     attended = attention_step.attend(
         module.layer_idx,
         query[0].transpose(0, 1),

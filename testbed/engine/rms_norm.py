@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import torch
 from torch import nn
 
@@ -33,6 +35,9 @@ def replace_norms(module: nn.Module) -> None:
     for name, layer in list(module.named_modules()):
         weight, epsilon = (getattr(layer, key, None) for key in ("weight", "variance_epsilon"))
         if not isinstance(weight, torch.Tensor) or epsilon is None:
+            continue
+        if len(signature(layer.forward).parameters) != 1:
+            # Such as one with a gate.
             continue
         ours = RMSNorm(weight, epsilon)
         trial = torch.linspace(-3, 3, TRIAL_ROWS * len(weight), device=weight.device)

@@ -10,6 +10,7 @@ import numpy as np
 from transformers import AutoTokenizer
 
 from testbed.core.request import Request, Tokens
+from testbed.engine.executor import NO_TOKEN
 from testbed.engine.model import Model
 
 Messages: TypeAlias = Sequence[Mapping[str, str]]
@@ -65,12 +66,14 @@ class ModelTokenizer:
     ) -> Request:
         """A request that ends at the model's end of sequence or after max_new_tokens.
 
-        ignore_eos: always generate max_new_tokens. fields: any others of Request.
+        ignore_eos: always generate max_new_tokens. fields: any others of Request. If the prompt
+        comes to no tokens, the engine will refuse the request, and no other.
         """
         stop_tokens = () if ignore_eos else self.stop_tokens
+        tokens = self.encode(prompt)
         return Request(
             id,
-            self.encode(prompt),
+            tokens if len(tokens) else np.array([NO_TOKEN], dtype=np.int32),
             max_new_tokens=max_new_tokens,
             stop_tokens=stop_tokens,
             **fields,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from testbed.engine import kv_pool
+from testbed.engine import model as model_module
+from testbed.engine.device_memory import free_bytes
 from testbed.engine.kv_pool import KVPool, pages_that_fit
-from testbed.engine.model import build_module, load_model, wrap_module
+from testbed.engine.model import build_module, load_model
 from tests.engine.building import Models
 
 
@@ -75,20 +79,49 @@ def test_unknown_models_are_refused_in_one_line(tmp_path: Path) -> None:
         load_model(str(tmp_path))
 
 
-def test_angles_that_depend_on_the_batch_are_refused() -> None:
-    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+def save_with_code(models: Models, folder: Path, model_type: str) -> None:
+    """A folder whose config names classes of a program that comes with it."""
+    module = models["tiny-llama"].module
+    module.save_pretrained(folder)
+    own = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    config = {**module.config.to_dict(), "auto_map": own, "model_type": model_type}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "own.py").write_text("raise SystemExit('it was run')", encoding="utf-8")
+
+
+def test_code_that_comes_with_a_known_model_is_not_run(models: Models, tmp_path: Path) -> None:
+    save_with_code(models, tmp_path, "llama")
+    assert type(load_model(str(tmp_path)).module) is LlamaForCausalLM
+
+
+def test_a_model_that_is_code_of_its_own_is_refused(models: Models, tmp_path: Path) -> None:
+    save_with_code(models, tmp_path, "own")
+    with pytest.raises(ValueError, match=r"^model='.*' cannot be loaded: .*custom code"):
+        load_model(str(tmp_path))
+
+
+def test_weights_that_do_not_fit_the_device_say_by_how_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(module: nn.Module, device: torch.device) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(nn.Module, "to", full)
+    monkeypatch.setattr(model_module, "free_bytes", lambda device: 2**28)
     config = LlamaConfig(
-        vocab_size=8,
-        hidden_size=8,
+        vocab_size=2**20,
+        hidden_size=128,
         intermediate_size=8,
         num_hidden_layers=1,
         num_attention_heads=1,
-        num_key_value_heads=1,
-        rope_parameters=rope,
     )
-    module = build_module(config, dtype=torch.float32, seed=0)
-    with pytest.raises(ValueError, match="rope_type 'dynamic' cannot be used"):
-        wrap_module("stretched", module, torch.device("cpu"))
+    with torch.device("meta"):
+        module = build_module(config, dtype=torch.bfloat16, seed=0)
+    monkeypatch.setattr(model_module, "build_module", lambda *_, **__: module)
+    # Embedding and head of 2**20 rows of 128 bfloat16 each; the rest is small.
+    message = r"^model='tiny-llama': its weights need 0\.50 GiB, 0\.25 GiB are free on cuda:1$"
+    with pytest.raises(ValueError, match=message):
+        load_model("tiny-llama", device="cuda:1")
 
 
 def test_a_pool_that_does_not_fit_says_by_how_much(
@@ -110,4 +143,4 @@ def test_a_pool_that_does_not_fit_says_by_how_much(
 
 
 def test_free_memory_is_known_here() -> None:
-    assert kv_pool.free_bytes(torch.device("cpu")) > 2**20
+    assert free_bytes(torch.device("cpu")) > 2**20

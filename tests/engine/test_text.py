@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,6 +106,31 @@ def test_text_is_served_and_stops(model: Model, tokenizer: ModelTokenizer) -> No
     assert run.outputs[1].tolist() == tokens[: first + 1].tolist()
     assert reference(model, stopping)[0].tolist() == run.outputs[1].tolist()
     assert tokenizer.decode(run.outputs[1]) == tokenizer.decode(tokens[: first + 1])
+
+
+def test_a_prompt_without_tokens_is_refused_alone(model: Model, tokenizer: ModelTokenizer) -> None:
+    prompts = ("hi", "", "our hi")
+    requests = (
+        tokenizer.request(id, prompt, max_new_tokens=2) for id, prompt in enumerate(prompts)
+    )
+    run = run_engine(model, requests, CacheConfig(num_pages=20), SchedulerConfig())
+    refusals = run.record.requests["refusal"].tolist()
+    rows = dict(zip(run.record.requests["request"].tolist(), refusals, strict=True))
+    assert rows == {0: "", 1: "the prompt has no tokens", 2: ""}
+    assert run.outputs.keys() == {0, 2}
+
+
+def test_code_that_comes_with_a_tokenizer_is_not_run(model: Model, tmp_path: Path) -> None:
+    folder = Path(model.module.name_or_path)
+    shutil.copytree(folder, tmp_path / "copy")
+    config = tmp_path / "copy" / "tokenizer_config.json"
+    content = json.loads(config.read_text(encoding="utf-8"))
+    own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
+    config.write_text(json.dumps({**content, **own}), encoding="utf-8")
+    (tmp_path / "copy" / "own.py").write_text("raise SystemExit('it was run')", encoding="utf-8")
+    copy = load_model(str(tmp_path / "copy"))
+    with pytest.raises(ValueError, match=r"^model='.*' has no tokenizer: .*custom code"):
+        load_tokenizer(copy)
 
 
 def test_what_the_template_refuses_is_told_in_one_error(model: Model) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from experiments.benchmarks.fidelity import PairedRuns
 from experiments.config import build_simulation
+from experiments.figures import engine_runs
 from experiments.figures.__main__ import main
 from experiments.figures.catalogue import FIGURES
 from experiments.figures.snapshots import build, tree_snapshots
@@ -23,7 +26,9 @@ from experiments.figures.sweeps import EXPERIMENTS, ROOT, Sweep, full_variant, r
 from experiments.job import run_job
 from experiments.run import CONF, register_options
 from testbed import load
+from testbed.core.records import RunRecord
 from testbed.metrics.results import ResultsError
+from tests.metrics.conftest import build_record
 
 NAMES = [name for figure in FIGURES for name in figure.experiments]
 
@@ -110,6 +115,39 @@ def test_a_figure_is_drawn_from_the_runs_of_a_folder(
     assert main(["all", str(tmp_path / "all")]) == 2
     shown = capsys.readouterr()
     assert "error: cluster: " in shown.err and "load: " in shown.out
+
+
+def test_runs_of_the_engine_are_drawn_with_what_was_predicted_of_each(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(slowness: float) -> RunRecord:
+        """One request of two tokens."""
+        first, last = slowness, 2 * slowness
+        request = {"first_token_s": first, "finish_s": last, "decode_spans": "1-2"}
+        steps = [{"step": 1, "end_s": first}, {"step": 2, "end_s": last, "decode_rows": 1}]
+        return build_record([{**request, "prompt_tokens": 4, "output_tokens": 2}], steps)
+
+    measured = {"past": [run(1.0), run(2.0)], "at": [run(4.0), run(4.0)]}
+    predicted = {"past": [run(1.1), run(1.8)], "at": [run(3.0), run(2.0)]}
+    served = SimpleNamespace(hardware=None, model=SimpleNamespace(name="m"))
+    monkeypatch.setattr(engine_runs, "load_engine", lambda: served)
+    asked: list[Any] = []
+
+    def paired_runs(*arguments: Any) -> PairedRuns:
+        asked.append(arguments)
+        return PairedRuns(measured, predicted, 5, {})
+
+    monkeypatch.setattr(engine_runs, "paired_runs", paired_runs)
+    for _ in range(2):
+        engine_runs.record_engine_runs(tmp_path)
+    assert len(asked) == 1
+    written = engine_runs.plot_engine_runs(tmp_path, tmp_path / "fidelity")
+    rows = [line.split(",") for line in written[2].read_text().splitlines()]
+    errors = {row[0]: float(row[4]) for row in rows if row[1] == "makespan_s"}
+    # +10 % and -10 %; -25 % and -50 %.
+    assert list(errors) == ["past", "at"]
+    assert errors["past"] == pytest.approx(0, abs=1e-9)
+    assert errors["at"] == pytest.approx(-0.375)
 
 
 def test_mistakes_are_named_on_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
