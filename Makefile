@@ -9,7 +9,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ENGINE := .venv-engine
 TORCH ?= torch==2.13.0
 
-.PHONY: demo demo-engine test test-engine check extras slow docs notebooks
+# Slow tests that every change must pass; they share a trained model, so one process runs them.
+ON_SMOLLM2 := tests/engine/test_smollm2_tokens.py tests/engine/test_serve_page.py
+ENGINE_TESTS := tests/engine tests/kernels tests/experiments/gpu
+
+.PHONY: demo demo-engine test test-engine check extras slow slow-engine docs notebooks
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo
@@ -23,7 +27,8 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto
 
 test-engine: $(ENGINE)/.installed
-	OMP_NUM_THREADS=1 $(ENGINE)/bin/python -m pytest -n auto tests/engine tests/kernels tests/experiments/gpu
+	OMP_NUM_THREADS=1 $(ENGINE)/bin/python -m pytest -n auto $(ENGINE_TESTS)
+	OMP_NUM_THREADS=1 $(ENGINE)/bin/python -m pytest -m slow $(ON_SMOLLM2)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -35,6 +40,9 @@ extras: $(VENV)/.installed-extras
 
 slow: $(VENV)/.installed-extras
 	$(BIN)/python -m pytest -m "slow or peer"
+
+slow-engine: $(ENGINE)/.installed-peers
+	OMP_NUM_THREADS=1 $(ENGINE)/bin/python -m pytest -m "slow or peer" $(ENGINE_TESTS)
 
 docs: $(VENV)/.installed-extras
 	$(BIN)/mkdocs build --strict
@@ -52,6 +60,11 @@ $(ENGINE)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(ENGINE)
 	$(ENGINE)/bin/python -m pip install --disable-pip-version-check $(TORCH)
 	$(ENGINE)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[engine,dev]"
+	touch $@
+
+# What transformers reads GGUF files with: our conversion is held against its own.
+$(ENGINE)/.installed-peers: $(ENGINE)/.installed
+	$(ENGINE)/bin/python -m pip install --quiet --disable-pip-version-check gguf accelerate
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

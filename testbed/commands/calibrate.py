@@ -18,6 +18,9 @@ from testbed.commands.engine_options import (
 )
 
 if TYPE_CHECKING:
+    from testbed.core.records import Columns
+    from testbed.engine.calibration import CalibrationGrid
+    from testbed.engine.engine import Engine
     from testbed.sim.fitted import Residual
 
 
@@ -63,13 +66,8 @@ def add(commands: Any) -> None:
 def _calibrate(options: argparse.Namespace) -> int:
     engine = build_engine(options)
 
-    from testbed.core.records import joined
-    from testbed.engine.calibration import (
-        CalibrationGrid,
-        measure_steps,
-        num_requests,
-        warm_up,
-    )
+    from testbed.engine.calibration import CalibrationGrid
+    from testbed.engine.loop import RunFailed
     from testbed.metrics.results import processor
     from testbed.sim.fitted import fit_latency, residuals, write_latency
 
@@ -81,13 +79,13 @@ def _calibrate(options: argparse.Namespace) -> int:
         policy=options.scheduler,
         seed=options.seed,
     )
-    passes = []
-    warm_up(engine, grid)
-    total = num_requests(grid)
-    with progress_bar(total * options.passes, "calibrate") as show:
-        for number in range(options.passes):
-            passes.append(measure_steps(engine, grid, after(number * total, show)))
-    measured = joined(passes)
+    try:
+        measured = _measure(engine, grid, options.passes)
+    except MemoryError as error:
+        raise ValueError(f"max_running={grid.max_running}: {error}") from error
+    except RunFailed as failure:
+        print(f"the run failed at {failure}")
+        return 1
     latency = fit_latency(measured)
     found = residuals(latency, measured)
     hardware = engine.hardware or processor()
@@ -97,6 +95,7 @@ def _calibrate(options: argparse.Namespace) -> int:
         "hardware": hardware,
         "dtype": options.dtype,
         "threads": options.threads,
+        "share_prefixes": engine.share_prefixes,
         "grid": asdict(grid),
         "residuals": {kind: asdict(residual) for kind, residual in found.items()},
     }
@@ -105,6 +104,18 @@ def _calibrate(options: argparse.Namespace) -> int:
     print(residual_table(found))
     print(f"\nlatency model: {file}")
     return 0
+
+
+def _measure(engine: Engine, grid: CalibrationGrid, passes: int) -> Columns:
+    from testbed.core.records import joined
+    from testbed.engine.calibration import measure_steps, num_requests, warm_up
+
+    warm_up(engine, grid)
+    total = num_requests(grid)
+    with progress_bar(total * passes, "calibrate") as show:
+        return joined(
+            [measure_steps(engine, grid, after(number * total, show)) for number in range(passes)]
+        )
 
 
 def residual_table(found: Mapping[str, Residual]) -> str:

@@ -32,6 +32,12 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=positive, default=1, metavar="N", help="of torch (default: 1)"
     )
+    parser.add_argument(
+        "--share-prefixes",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="let the sequences of a step read the pages that they share once (default: yes)",
+    )
 
 
 def build_engine(options: argparse.Namespace) -> Engine:
@@ -51,7 +57,8 @@ def build_engine(options: argparse.Namespace) -> Engine:
         raise ValueError(f"device={options.device!r}: torch finds no GPU here; cpu works")
     torch.set_num_threads(options.threads)
     dtype = getattr(torch, options.dtype)
-    return Engine(load_model(options.model, dtype=dtype, device=options.device))
+    model = load_model(options.model, dtype=dtype, device=options.device)
+    return Engine(model, share_prefixes=options.share_prefixes)
 
 
 def latency_file(engine: Engine, hardware: str) -> Path:

@@ -24,8 +24,17 @@ def validate_times(engine: Engine, options: argparse.Namespace) -> int:
     from testbed.sim.fitted import read_latency
 
     hardware = engine.hardware or processor()
-    latency, facts = read_latency(options.latency or latency_file(engine, hardware))
-    here = {"model": engine.model.name, "hardware": hardware, "threads": options.threads}
+    file = options.latency or latency_file(engine, hardware)
+    latency, facts = read_latency(file)
+    if "grid" not in facts:
+        raise ValueError(f"latency={str(file)!r}: a file that `testbed calibrate` wrote is needed")
+    here = {
+        "model": engine.model.name,
+        "hardware": hardware,
+        "dtype": options.dtype,
+        "threads": options.threads,
+        "share_prefixes": engine.share_prefixes,
+    }
     for name, value in here.items():
         if facts.get(name) != value:
             print(f"note: calibrated with {name} {facts.get(name)!r}, here it is {value!r}")

@@ -20,6 +20,7 @@ from testbed.commands.free_running import validate_times
 
 if TYPE_CHECKING:
     from testbed.core.config import CacheConfig, SchedulerConfig
+    from testbed.core.cost import CostModel
     from testbed.core.decisions import Decision
     from testbed.core.records import Columns
     from testbed.engine.engine import Engine
@@ -62,9 +63,10 @@ def add(commands: Any) -> None:
     parser.add_argument("--page-size", type=positive, default=16, help="(default: %(default)s)")
     parser.add_argument(
         "--pages",
-        type=positive,
+        type=_pages,
         metavar="N",
-        help="of the pool; by default so few that sequences are preempted",
+        help="of the pool; auto: as many as fit the free memory (default: so few that sequences "
+        "are preempted)",
     )
     parser.add_argument(
         "--chunk-size", type=int, default=64, help="prefill tokens a step (default: %(default)s)"
@@ -77,6 +79,13 @@ def add(commands: Any) -> None:
         "%(default)s)",
     )
     parser.add_argument("--insert-at", default="commit", choices=("commit", "schedule"))
+    parser.add_argument(
+        "--latency",
+        type=Path,
+        metavar="FILE",
+        help="what calibrate wrote, for policies that weigh costs (default: a second for each "
+        "computed token); free-running, what predicts, if not at its usual place",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the workload (default: 0)")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="also save the engine's run")
     times = parser.add_argument_group(
@@ -85,12 +94,6 @@ def add(commands: Any) -> None:
         "whose cache thrashes, with a latency model of `testbed calibrate`, and serve them.",
     )
     times.add_argument("--free-running", action="store_true")
-    times.add_argument(
-        "--latency",
-        type=Path,
-        metavar="FILE",
-        help="what calibrate wrote, if not at its usual place",
-    )
     times.add_argument("--runs", type=positive, default=5, help="of the engine (default: 5)")
     times.add_argument(
         "--figure", type=Path, metavar="STEM", help="also write STEM.pdf, STEM.png and STEM.csv"
@@ -98,27 +101,48 @@ def add(commands: Any) -> None:
     parser.set_defaults(command=_validate)
 
 
+def _pages(text: str) -> int | str:
+    if text == "auto":
+        return text
+    try:
+        return positive(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or auto") from error
+
+
 def _validate(options: argparse.Namespace) -> int:
     if options.run is not None:
         return _validate_folder(options.run)
     engine = build_engine(options)
+
+    from testbed.engine.loop import RunFailed
+
     validate = validate_times if options.free_running else _validate_decisions
     try:
         return validate(engine, options)
     except MemoryError as error:
         raise ValueError(f"pages: {error}") from error
+    except RunFailed as failure:
+        print(f"the run failed at {failure}")
+        return 1
 
 
 def _validate_decisions(engine: Engine, options: argparse.Namespace) -> int:
     from testbed.core.config import CacheConfig, SchedulerConfig
+    from testbed.engine.kv_pool import pages_that_fit
     from testbed.engine.loop import RunFailed
     from testbed.metrics.results import ResultsError, config_hash, is_complete
     from testbed.policies import registry
+    from testbed.sim.fitted import read_latency
 
     workload = _workload(options, engine.model.vocab_size)
-    longest = max(len(r.prompt) + r.max_new_tokens for r in workload)
-    # Three of the longest sequences: a fourth one has to evict, and soon to preempt.
-    pages = options.pages or 3 * -(-min(longest, engine.model.context_tokens) // options.page_size)
+    if options.pages == "auto":
+        pages = pages_that_fit(engine.model, options.page_size)
+    else:
+        longest = max(len(r.prompt) + r.max_new_tokens for r in workload)
+        longest = min(longest, engine.model.context_tokens)
+        # Three of the longest sequences: a fourth one has to evict, and soon to preempt.
+        pages = options.pages or 3 * -(-longest // options.page_size)
     cache = CacheConfig(num_pages=pages, page_size=options.page_size, insert_at=options.insert_at)
     scheduler = SchedulerConfig(
         chunk_size=options.chunk_size,
@@ -127,10 +151,14 @@ def _validate_decisions(engine: Engine, options: argparse.Namespace) -> int:
         reserve_ratio=0.05,
         reserve_ratio_floor=0.05,
     )
+    prices = None
+    if options.latency is not None:
+        prices = dict(read_latency(options.latency)[0].prices)
     config = {
         "model": options.model,
         "device": options.device,
         "dtype": options.dtype,
+        "share_prefixes": options.share_prefixes,
         "workload": workload.name if options.workload == "shared" else options.workload,
         "requests": len(workload),
         "rate": options.rate,
@@ -138,6 +166,7 @@ def _validate_decisions(engine: Engine, options: argparse.Namespace) -> int:
         "eviction": options.eviction,
         "cache": asdict(cache),
         "batching": asdict(scheduler),
+        "cost": prices,
         "seed": options.seed,
     }
     try:
@@ -156,6 +185,7 @@ def _validate_decisions(engine: Engine, options: argparse.Namespace) -> int:
                     scheduler=scheduler,
                     policy=registry.scheduling(options.scheduler),
                     eviction=registry.eviction(options.eviction),
+                    cost=_cost(config),
                     progress=show,
                 )
             except RunFailed as error:
@@ -243,7 +273,17 @@ def _replay(
         scheduler=scheduler,
         policy=registry.scheduling(config["scheduler"]),
         eviction=registry.eviction(config["eviction"]),
+        cost=_cost(config),
     )
+
+
+def _cost(config: Mapping[str, Any]) -> CostModel | None:
+    """Of a calibrated model's prices, which the config keeps: a file may change."""
+    from testbed.core.cost import CostModel
+    from testbed.sim.fitted import FittedLatency
+
+    prices = config.get("cost")
+    return None if prices is None else CostModel(FittedLatency(prices).step_seconds)
 
 
 def _save(

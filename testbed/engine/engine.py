@@ -26,9 +26,11 @@ class Engine:
     """Serves each workload on a fresh pool, with the attention that fits the model's device.
 
     On a CUDA device decode steps run as graphs, which are captured before the first step.
+    share_prefixes: let rows of a step read the pages that they share once.
     """
 
     model: Model
+    share_prefixes: bool = True
 
     @property
     def hardware(self) -> str | None:
@@ -45,12 +47,14 @@ class Engine:
         policy: SchedulingPolicy,
         eviction: EvictionPolicy,
         cost: CostModel | None = None,
+        skip_idle: bool = True,
         progress: Callable[[int], None] | None = None,
     ) -> EngineRun:
-        """Serve the requests, idle time skipped; see testbed.engine.loop.serve.
+        """Serve the requests; see testbed.engine.loop.serve.
 
-        cost: what policies that weigh costs see, such as CostModel(latency.step_seconds) of a
-        calibrated latency model; without one a second stands for each computed token.
+        cache: its num_pages may be pages_that_fit(model, page_size). cost: what policies that weigh
+        costs see, such as CostModel(latency.step_seconds) of a calibrated latency model; without
+        one a second stands for each computed token.
         MemoryError if the pool does not fit the device.
         """
         pool = KVPool(self.model, cache.num_pages, cache.page_size)
@@ -63,6 +67,7 @@ class Engine:
                 policy=policy,
                 eviction=eviction,
                 cost=cost,
+                skip_idle=skip_idle,
                 progress=progress,
             )
         except RunFailed as failure:
@@ -73,12 +78,13 @@ class Engine:
     def _executor(self, pool: KVPool) -> ModelExecutor:
         if self.model.device.type != "cuda":
             keep_freed_memory()
-            return ModelExecutor(self.model, pool, TorchAttention(pool), Sampler())
+            in_torch = TorchAttention(pool, share_prefixes=self.share_prefixes)
+            return ModelExecutor(self.model, pool, in_torch, Sampler())
         # Importing Triton takes a driver or an interpreter.
         from testbed.engine.cuda_graphs import DecodeGraphs
         from testbed.engine.triton_attention import TritonAttention
 
-        attention = TritonAttention(self.model, pool)
+        attention = TritonAttention(self.model, pool, share_prefixes=self.share_prefixes)
         graphs = DecodeGraphs(self.model, attention)
         # Now, so that no step carries the time that it takes.
         graphs.capture()

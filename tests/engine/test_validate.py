@@ -11,7 +11,8 @@ import pytest
 
 import testbed
 from testbed.cli import main
-from testbed.engine import executor
+from testbed.engine import executor, kv_pool
+from testbed.sim.fitted import FittedLatency, write_latency
 
 EQUAL = "equal: the simulator repeats every decision of the engine\n"
 
@@ -33,6 +34,7 @@ def test_decisions_are_equal_under_evictions_and_preemptions(
         ["--batching", "prefill_first", "--insert-at", "schedule", "--model", "tiny-qwen3"],
         ["--scheduler", "testbed.policies.scheduling.arrival:Fcfs", "--reserve", "full"],
         ["--chunk-size", "0", "--pages", "40", "--requests", "5", "--seed", "3"],
+        ["--no-share-prefixes", "--requests", "12"],
     ],
 )
 def test_every_switch_is_obeyed_by_both(
@@ -40,6 +42,33 @@ def test_every_switch_is_obeyed_by_both(
 ) -> None:
     assert main(["validate", *options]) == 0
     assert EQUAL in capsys.readouterr().out
+
+
+def test_a_pool_may_take_what_memory_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 8192 bytes a page; nine tenths of a MiB hold 115, of which one is for padding.
+    monkeypatch.setattr(kv_pool, "free_bytes", lambda device: 2**20)
+    folder = tmp_path / "run"
+    assert main(["validate", "--pages", "auto", "--requests", "4", "--output", str(folder)]) == 0
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["counters"]["num_pages"] == 114
+
+
+def test_policies_that_weigh_costs_see_the_calibrated_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A second for each computed token makes all nodes worth the same; so do not seconds of a step.
+    file = tmp_path / "latency.json"
+    write_latency(file, FittedLatency({"step": 0.1}), {})
+    options = ["validate", "--eviction", "gdsf", "--output"]
+    assert main([*options, str(tmp_path / "plain")]) == 0
+    assert main([*options, str(tmp_path / "priced"), "--latency", str(file)]) == 0
+    file.unlink()
+    assert main(["validate", str(tmp_path / "priced")]) == 0
+    assert capsys.readouterr().out.count(EQUAL) == 3
+    plain, priced = (testbed.load(tmp_path / name).decisions for name in ("plain", "priced"))
+    assert not plain.equals(priced)
 
 
 @pytest.fixture
@@ -92,9 +121,9 @@ def test_a_simulator_that_decides_otherwise_is_caught(
     assert "different from decision" in capsys.readouterr().out
 
 
-def test_a_failing_step_leaves_its_run_marked_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def reason(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Why every run fails at step 30."""
     execute = executor.ModelExecutor.execute
 
     def breaks(self: Any, batch: Any) -> Any:
@@ -103,9 +132,14 @@ def test_a_failing_step_leaves_its_run_marked_failed(
         return execute(self, batch)
 
     monkeypatch.setattr(executor.ModelExecutor, "execute", breaks)
+    return "step 30: RuntimeError: the device is gone"
+
+
+def test_a_failing_step_leaves_its_run_marked_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str
+) -> None:
     folder = tmp_path / "run"
     assert main(["validate", "--output", str(folder)]) == 1
-    reason = "step 30: RuntimeError: the device is gone"
     assert capsys.readouterr().out == (
         f"the run failed at {reason}; what was done is in {folder}\n"
     )
@@ -114,6 +148,18 @@ def test_a_failing_step_leaves_its_run_marked_failed(
     assert len(pd.read_parquet(folder / "measured.parquet")) == 29
     assert main(["validate", str(folder)]) == 2
     assert f"the run failed: {reason}" in capsys.readouterr().err
+
+
+def test_a_failing_step_ends_calibrate_and_free_running_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str
+) -> None:
+    assert main(["calibrate", "--output", str(tmp_path / "latency.json")]) == 1
+    assert capsys.readouterr().out == f"the run failed at {reason}\n"
+    assert not (tmp_path / "latency.json").exists()
+    file = tmp_path / "calibrated.json"
+    write_latency(file, FittedLatency({"step": 0.1}), {"grid": {}})
+    assert main(["validate", "--free-running", "--latency", str(file)]) == 1
+    assert capsys.readouterr().out.endswith(f"the run failed at {reason}\n")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +175,7 @@ def test_a_failing_step_leaves_its_run_marked_failed(
         (["--rate", "-1"], "rate"),
         (["nowhere"], "nowhere: no such folder"),
         (["--free-running", "--latency", "none.json"], "none.json': no such file"),
+        (["--latency", "none.json"], "none.json': no such file"),
         (["--pages", "999999999"], "are free on cpu"),
     ],
 )
@@ -158,6 +205,17 @@ def test_a_simulated_run_cannot_be_replayed(
     assert "a run that an engine recorded is needed" in capsys.readouterr().err
 
 
+def test_free_running_needs_what_the_calibration_covered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "latency.json"
+    write_latency(file, FittedLatency({"step": 0.1}), {})
+    assert main(["validate", "--free-running", "--latency", str(file)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: latency='{file}': a file that `testbed calibrate` wrote is needed\n"
+    )
+
+
 def test_calibrate_stores_what_free_running_reads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,10 +231,13 @@ def test_calibrate_stores_what_free_running_reads(
     facts = json.loads(file.read_text())
     assert facts["grid"]["max_running"] == 3
     assert facts["seconds"]["step"] > 0
+    assert facts["share_prefixes"] is True
     free = ["--free-running", "--requests", "6", "--runs", "2", "--threads", "2"]
+    free += ["--no-share-prefixes"]
     assert main(["validate", *free, "--figure", str(tmp_path / "fidelity")]) == 0
     printed = capsys.readouterr().out
     for name in ("below", "at", "past", "thrashing"):
         assert f"\n{name} " in printed
     assert "note: calibrated with threads 1, here it is 2" in printed
+    assert "note: calibrated with share_prefixes True, here it is False" in printed
     assert (tmp_path / "fidelity.csv").is_file()
