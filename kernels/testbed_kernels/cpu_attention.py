@@ -1,25 +1,16 @@
-"""Attention on a CPU that reads pages in place, compiled by the machine's own C compiler.
+"""Attention on a CPU that reads pages in place.
 
 torch has no such attention; gathering the pages first costs more than attending.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import os
-import subprocess
-import tempfile
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-SOURCES = ("cpu_decode.c", "cpu_prefill.c")
-COMPILE = ("-O3", "-march=native", "-ffast-math", "-fopenmp", "-fPIC", "-std=c11", "-c")
-# Neither fast-math nor OpenMP when linking: the one would change how the whole process rounds, the
-# other would bring a second pool of threads beside torch's.
-LINK = ("-shared", "-lm")
+from testbed_kernels.cpu_library import library
+
 HEAD_DIM_MULTIPLE = 8
 """Of cpu_prefill.c's tiles."""
 
@@ -53,31 +44,6 @@ class QueryRuns(NamedTuple):
     places: torch.Tensor
     firsts: torch.Tensor
     ends: torch.Tensor
-
-
-@functools.cache
-def library() -> ctypes.CDLL | None:
-    """The compiled kernels; None where there is no C compiler or torch's OpenMP does not fit it."""
-    with tempfile.TemporaryDirectory() as folder:
-        compiler = os.environ.get("CC") or "cc"
-        sources = [Path(__file__).with_name(name) for name in SOURCES]
-        objects = [str(Path(folder) / f"{source.stem}.o") for source in sources]
-        linked = str(Path(folder) / "cpu_attention.so")
-        try:
-            for arguments in (
-                *([*COMPILE, str(s), "-o", o] for s, o in zip(sources, objects, strict=True)),
-                [*objects, *LINK, "-o", linked],
-            ):
-                subprocess.run([compiler, *arguments], check=True, capture_output=True)
-            kernels = ctypes.CDLL(linked)
-        except (OSError, subprocess.CalledProcessError):
-            return None
-    pointer, size = ctypes.c_void_p, ctypes.c_int64
-    for function, read in ((kernels.testbed_cpu_decode, 4), (kernels.testbed_cpu_prefill, 6)):
-        function.argtypes = [
-            *[pointer] * (3 + read), *[size] * 6, ctypes.c_float, pointer, pointer
-        ]  # fmt: skip
-    return kernels
 
 
 def supported(pages: torch.Tensor) -> bool:

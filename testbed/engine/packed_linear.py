@@ -15,8 +15,8 @@ MIN_WEIGHTS = 2**16
 """Below, a call of oneDNN costs more than it saves."""
 ROWS_HINT = 64
 """Rows that the layout is chosen for; one chosen for a single row is slow for all others."""
-MERGED = ("q_proj", "k_proj", "v_proj")
-"""Layers of one attention that are called one after the other, each with the same tensor."""
+MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Layers of one attention, or of one MLP, that are called in this order with the same tensor."""
 
 
 class PackedLinear(nn.Module):
@@ -75,9 +75,9 @@ class MergedPart(nn.Module):
 def pack_linear_layers(module: nn.Module) -> None:
     """Replace all large linear layers of a model in evaluation mode, in place.
 
-    Their plain weights are given up, except one that an embedding shares. The MERGED layers of an
-    attention become one product. Nothing is done unless the model is fp32, on a CPU, and torch was
-    built with oneDNN.
+    Their plain weights are given up, except one that an embedding shares. Layers that are MERGED
+    become one product. Nothing is done unless the model is fp32, on a CPU, and torch was built with
+    oneDNN.
     """
     weight = next(module.parameters())
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
@@ -85,20 +85,21 @@ def pack_linear_layers(module: nn.Module) -> None:
     if not torch.backends.mkldnn.is_available():
         return
     for block in list(module.modules()):
-        _merge(block)
+        for names in MERGED:
+            _merge(block, names)
     for name, linear in list(module.named_modules()):
         if _is_large(linear):
             module.set_submodule(name, PackedLinear(linear))
 
 
-def _merge(block: nn.Module) -> None:
-    named = [getattr(block, name, None) for name in MERGED]
+def _merge(block: nn.Module, names: Sequence[str]) -> None:
+    named = [getattr(block, name, None) for name in names]
     linears = [layer for layer in named if isinstance(layer, nn.Linear)]
-    if len(linears) < len(MERGED) or not _is_large(linears[0]):
+    if len(linears) < len(names) or not _is_large(linears[0]):
         return
     if len({linear.bias is None for linear in linears}) == 1:
         merged = MergedLinears(linears)
-        for place, name in enumerate(MERGED):
+        for place, name in enumerate(names):
             block.set_submodule(name, MergedPart(merged, place))
 
 

@@ -7,6 +7,8 @@ from inspect import signature
 import torch
 from torch import nn
 
+from testbed_kernels.cpu_rms_norm import cpu_rms_norm, supported
+
 TRIAL_ROWS = 8
 
 
@@ -23,6 +25,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Of the inputs' shape."""
+        if supported(inputs):
+            return cpu_rms_norm(inputs, self.weight, self.epsilon)
         lengths = torch.linalg.vector_norm(inputs, dim=-1, keepdim=True)
         scales = lengths.square_().div_(inputs.shape[-1]).add_(self.epsilon).rsqrt_()
         return (inputs * scales).mul_(self.weight)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from testbed_kernels.cpu_attention import DecodeRows, cpu_decode, library, supported
+from testbed_kernels.cpu_attention import DecodeRows, cpu_decode, supported
+from testbed_kernels.cpu_library import library
 from tests.kernels.paged import PagedCase, make_case
 
 needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler (cc) is here")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from testbed_kernels.cpu_attention import DecodeRows, QueryRuns, cpu_decode, cpu_prefill, library
+from testbed_kernels.cpu_attention import DecodeRows, QueryRuns, cpu_decode, cpu_prefill
+from testbed_kernels.cpu_library import library
 from tests.kernels.paged import PagedCase, make_case
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler (cc) is here")
