@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCES = ("cpu_decode.c", "cpu_prefill.c", "cpu_rms_norm.c")
+SOURCES = ("cpu_decode.c", "cpu_prefill.c", "cpu_rms_norm.c", "cpu_rotary.c")
 COMPILE = ("-O3", "-march=native", "-ffast-math", "-fopenmp", "-fPIC", "-std=c11", "-c")
 # Neither fast-math nor OpenMP when linking: the one would change how the whole process rounds, the
 # other would bring a second pool of threads beside torch's.
@@ -40,4 +40,5 @@ def library() -> ctypes.CDLL | None:
         ]  # fmt: skip
     norm = kernels.testbed_cpu_rms_norm
     norm.argtypes = [POINTER, POINTER, SIZE, SIZE, ctypes.c_float, POINTER]
+    kernels.testbed_cpu_rotary.argtypes = [*[POINTER] * 3, *[SIZE] * 5, POINTER]
     return kernels

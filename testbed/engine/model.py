@@ -30,6 +30,7 @@ from testbed.engine.device_memory import free_bytes, gib
 from testbed.engine.last_mlp import LastMlp
 from testbed.engine.packed_linear import pack_linear_layers
 from testbed.engine.rms_norm import replace_norms
+from testbed.engine.rotary import replace_rotary
 from testbed.engine.trial import try_out
 
 ATTENTION_NAME = "testbed_paged"
@@ -168,6 +169,7 @@ def load_model(
     _place_weights(name, module, place)
     pack_linear_layers(module)
     replace_norms(module)
+    replace_rotary(module)
     return wrap_module(name, module, place)
 
 
