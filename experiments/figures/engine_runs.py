@@ -22,7 +22,7 @@ ENGINE, SIMULATOR = "engine", "simulator"
 
 
 def record_engine_runs(folder: Path) -> None:
-    """Calibrate, serve every load ROUNDS times, fit, predict: two minutes on two cores.
+    """Calibrate, serve every load ROUNDS times, fit, predict.
 
     Writes FOLDER/engine/PLACE-LOAD/ROUND and FOLDER/simulator/PLACE-LOAD/ROUND, unless the latter
     are there. Raises PeerError without torch.
@@ -51,8 +51,7 @@ def plot_engine_runs(folder: Path, stem: Path) -> list[Path]:
     """Draw what record_engine_runs wrote; ResultsError where it is not."""
     records: dict[str, dict[str, list[RunRecord]]] = {ENGINE: {}, SIMULATOR: {}}
     for backend, by_load in records.items():
-        for name, run in sorted(load(folder / backend).folders.items()):
-            place_and_load, _ = name.split("/")
-            of_load = by_load.setdefault(place_and_load.partition("-")[2], [])
-            of_load.append(read_record(run))
+        for name, run in load(folder / backend).folders.items():
+            case, _ = name.split("/")
+            by_load.setdefault(case.partition("-")[2], []).append(read_record(run))
     return plot_fidelity_runs(records[ENGINE], records[SIMULATOR], stem)
